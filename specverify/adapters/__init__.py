@@ -1,0 +1,1 @@
+"""One file per kind of subject: verify functions, recorded traces, and engines."""

@@ -1,0 +1,1 @@
+"""The checks: one claim each, declared once, one file per family."""

@@ -1,0 +1,30 @@
+"""What a subject can show of itself. A check names what it needs; the rest is skipped with the reason."""
+
+from __future__ import annotations
+
+import enum
+
+
+class Capability(enum.Enum):
+    """One thing a subject offers beyond being called. The value is the sentence shown to users."""
+
+    VERIFY = "is a verify function: draft tokens and laws in, tokens out"
+    DRAFT_PROBS_ARGUMENT = "takes the draft law as an argument"
+    UNIFORMS_ARGUMENT = "takes its uniforms as an argument"
+    GENERATE = "generates token ids for requests, with speculation on and off"
+    IN_PROCESS_RANDOMNESS = "draws its randomness through torch, numpy or random in this process"
+    SCORE = "scores given token ids with the target model (log-probabilities of every token)"
+    LOAD_CHECKPOINT = "has loaded a probe checkpoint, whose exact law is known"
+    TRACE = "records drafts, decisions and final tokens of every step"
+    DRAFT_PROBS = "records the draft law of every drafted token"
+    TARGET_PROBS = "records the target law at every verified position"
+    KV_LENGTH = "reports the KV rows of target and draft after every step"
+    KV_ROWS = "shows the KV rows of target and draft after every step, and those of a fresh prefill"
+    POSITIONS = "reports the position of every token that target and draft computed"
+    SCRIPTED_PROPOSER = "accepts a proposer that forces every accept length"
+    TOKENIZER = "shows the tokenizers of target and draft"
+    SEED = "honours a seed per request"
+    BATCH = "decodes several requests in one batch"
+    SAMPLING = "honours temperature, top-k and top-p"
+    PENALTIES = "honours repetition, presence and frequency penalties"
+    STOP = "honours end-of-sequence token ids"

@@ -1,0 +1,172 @@
+"""Requests in, steps out: the shapes every layer above agrees on. Arrays are numpy; tensors stop at the adapters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from specverify.core.capabilities import Capability
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.floating[Any]]
+else:
+    Array = Any
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How logits become the law that a token is drawn from. temperature 0 is greedy; top_k 0 keeps every token.
+
+    Penalties follow the usual servers: repetition divides positive and multiplies negative logits of every
+    token seen in prompt or output; presence and frequency are subtracted for tokens seen in the output.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.temperature == 0.0
+
+    @property
+    def has_penalties(self) -> bool:
+        return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Request:
+    """One prompt to continue."""
+
+    prompt_token_ids: tuple[int, ...]
+    max_new_tokens: int
+    sampling: SamplingParams = SamplingParams()
+    seed: int | None = None
+    eos_token_ids: tuple[int, ...] = ()
+    request_id: str = "0"
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Draft tokens and the laws they were drawn from.
+
+    draft_probs: [k, vocab], or None where the proposer is deterministic (n-gram): a point mass on each token.
+    """
+
+    draft_token_ids: tuple[int, ...]
+    draft_probs: Array | None = None
+
+
+@dataclass(frozen=True)
+class VerifyInput:
+    """What a verify function is given.
+
+    draft_token_ids: [k]. draft_probs: [k, vocab], or None for a deterministic proposer.
+    target_probs: [k + 1, vocab]; row i is the target law after i draft tokens, the last one is the bonus row.
+    """
+
+    draft_token_ids: tuple[int, ...]
+    draft_probs: Array | None
+    target_probs: Array
+
+
+@dataclass(frozen=True)
+class VerifyOutput:
+    """What one verify call emitted: the accepted draft tokens, then (usually) one final token.
+
+    num_accepted is None where the dialect does not report it.
+    """
+
+    token_ids: tuple[int, ...]
+    num_accepted: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One verify call of one request.
+
+    start_position: committed tokens (prompt included) when the step starts.
+    token_ids: the tokens that the step committed: accepted draft tokens, then the final token. May be cut short
+      by an end token or by max_new_tokens, in which case is_truncated is set.
+    num_accepted: how many draft tokens the verifier accepted, before any cut.
+    draft_probs: [k, vocab] or None; target_probs: [k + 1, vocab] or None: after sampling parameters, as used.
+    *_kv_length_after: rows of the cache after the step. *_positions: positions of the tokens that the model
+      computed in this step, in order. *_kv_rows: [layers, 2, rows, heads, head_dim] after the step.
+    uniforms: the accept test's uniforms where the engine records them.
+    """
+
+    index: int
+    start_position: int
+    draft_token_ids: tuple[int, ...]
+    token_ids: tuple[int, ...]
+    num_accepted: int
+    is_truncated: bool = False
+    draft_probs: Array | None = None
+    target_probs: Array | None = None
+    uniforms: tuple[float, ...] | None = None
+    target_kv_length_after: int | None = None
+    draft_kv_length_after: int | None = None
+    target_positions: tuple[int, ...] | None = None
+    draft_positions: tuple[int, ...] | None = None
+    target_kv_rows: Array | None = None
+    draft_kv_rows: Array | None = None
+
+    @property
+    def num_draft_tokens(self) -> int:
+        return len(self.draft_token_ids)
+
+    @property
+    def is_rejection(self) -> bool:
+        return self.num_accepted < self.num_draft_tokens
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """The record of one request: everything the checks judge.
+
+    token_ids: the new tokens, prompt not included. first_from_prefill: tokens that came from prefill and not
+      from a verify step (usually 1). kv_lag: committed tokens not yet in the target's cache after a step,
+      draft_kv_lag the same for the draft model. speculated: whether speculation was switched on.
+    proposed / accepted: counts where the engine reports them without steps.
+    """
+
+    request: Request
+    token_ids: tuple[int, ...]
+    steps: tuple[Step, ...] = ()
+    speculated: bool = True
+    first_from_prefill: int = 1
+    kv_lag: int = 1
+    draft_kv_lag: int | None = None
+    num_proposed: int | None = None
+    num_accepted: int | None = None
+    finish_reason: str = ""
+    meta: dict[str, Any] = field(default_factory=dict)
+
+
+class Subject(Protocol):
+    """What is under test."""
+
+    name: str
+    capabilities: frozenset[Capability]
+
+
+class Engine(Subject, Protocol):
+    """An engine adapter: one small object. Further methods are unlocked by the capabilities it declares.
+
+    SCORE            score(prompt_token_ids, token_ids) -> [tokens, vocab] log-probabilities (temperature 1)
+    LOAD_CHECKPOINT  checkpoint: the probe pair it has loaded (specverify.probe.ProbePair)
+    KV_ROWS          prefill_kv_rows(model, token_ids) -> [layers, 2, rows, heads, head_dim];
+                     model is "target" or "draft"
+    SCRIPTED_PROPOSER  with_proposer(name) -> Engine; name is "self", "anti", "alternating" or "sometimes-empty"
+    TOKENIZER        tokenizers: mapping of "target" and "draft" to tokenizers
+    """
+
+    def generate(self, requests: Sequence[Request], *, speculate: bool) -> Sequence[Trace]: ...

@@ -1,0 +1,1 @@
+"""Exact output laws of third-party programs, by replayed choice points with symbolic randomness."""

@@ -1,0 +1,1 @@
+"""Planted bugs: verify functions and engine parts, one small override each."""

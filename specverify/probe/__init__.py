@@ -1,0 +1,1 @@
+"""Tiny checkpoint pairs whose exact law is known, and the float64 oracle that knows it."""

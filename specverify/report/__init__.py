@@ -1,0 +1,1 @@
+"""Prints a Report as text, JSON or HTML."""

@@ -1,0 +1,1 @@
+"""Evidence: budgets, e-processes, streams, pair betting, certified distances, chi-square."""
