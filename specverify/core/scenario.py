@@ -1,0 +1,116 @@
+"""The situations an engine is put in: how it samples, from which prompts, for how long."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+from specverify.core.errors import UsageError
+from specverify.core.types import Request, SamplingParams
+
+EOS_OPTION = "eos_token_ids"
+
+
+class Purpose(enum.Enum):
+    """What a scenario is for; its size follows from that."""
+
+    STREAM = "many sampled tokens, judged by statistics"
+    EXACT = "few tokens and a narrow support, so that every path of the call can be enumerated"
+    GREEDY = "greedy, with speculation on and off"
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One way of asking an engine for tokens.
+
+    name: for reports, unique among the scenarios of one purpose. prompts: token ids, at least one prompt.
+    option: the field of `sampling` that the scenario is about ("top_p"), "eos_token_ids", or "" for plain sampling.
+      If the engine does the same without it, the option was not tested: see `without_option`.
+    """
+
+    name: str
+    purpose: Purpose
+    sampling: SamplingParams
+    prompts: tuple[tuple[int, ...], ...]
+    max_new_tokens: int
+    eos_token_ids: tuple[int, ...] = ()
+    option: str = ""
+
+    def __post_init__(self) -> None:
+        known = (*(option.name for option in fields(SamplingParams)), EOS_OPTION, "")
+        if self.option not in known:
+            raise UsageError(f"scenario {self.name!r} is about {self.option!r}; choose from {', '.join(known[:-1])}")
+        if not self.prompts or not all(self.prompts):
+            raise UsageError(f"scenario {self.name!r} has an empty prompt; give at least one token id per prompt")
+        if self.max_new_tokens < 1:
+            raise UsageError(f"scenario {self.name!r} asks for {self.max_new_tokens} new tokens; ask for at least 1")
+
+    def without_option(self) -> Scenario | None:
+        """The same scenario with its option switched off, or None where it has no option.
+
+        Its law, and its number of enumerated paths, must differ from this scenario's: otherwise the option never
+        bit, and a pass would say nothing about it.
+        """
+        if not self.option:
+            return None
+        name = f"{self.name}, switched off"
+        if self.option == EOS_OPTION:
+            return replace(self, name=name, eos_token_ids=(), option="")
+        neutral = getattr(SamplingParams(), self.option)
+        return replace(self, name=name, sampling=replace(self.sampling, **{self.option: neutral}), option="")
+
+    def request(self, prompt_index: int = 0, *, seed: int | None = None, request_id: str = "") -> Request:
+        """One request of this scenario; prompts are taken in turn, so any index is good."""
+        return Request(
+            prompt_token_ids=self.prompts[prompt_index % len(self.prompts)],
+            max_new_tokens=self.max_new_tokens,
+            sampling=self.sampling,
+            seed=seed,
+            eos_token_ids=self.eos_token_ids,
+            request_id=request_id or f"{self.name}/{prompt_index}",
+        )
+
+
+def scenarios_of(subject: object, purpose: Purpose, *, default: Sequence[Scenario] = ()) -> tuple[Scenario, ...]:
+    """The scenarios of one purpose that a subject brings along (its `scenarios`), else those of `default`."""
+    brought: Sequence[Scenario] | None = getattr(subject, "scenarios", None)
+    return tuple(scenario for scenario in (default if brought is None else brought) if scenario.purpose is purpose)
+
+
+def default_scenarios(
+    prompts: Sequence[tuple[int, ...]],
+    eos_token_ids: tuple[int, ...],
+    *,
+    max_new_tokens: int = 48,
+    exact_new_tokens: int = 3,
+    exact_prompts: Sequence[tuple[int, ...]] | None = None,
+) -> tuple[Scenario, ...]:
+    """Scenarios for any engine that has loaded a probe pair: plain sampling, each option by itself, end tokens.
+
+    exact_prompts: one of them per exact scenario, else the first of `prompts`. The exact scenarios all keep a small
+    top-k: that bounds the number of paths whatever the vocabulary.
+    """
+    streams = tuple(prompts)
+    short = tuple((exact_prompts or prompts)[:1])
+
+    def stream(name: str, option: str, sampling: SamplingParams, eos: tuple[int, ...] = ()) -> Scenario:
+        return Scenario(name, Purpose.STREAM, sampling, streams, max_new_tokens, eos, option)
+
+    def exact(name: str, option: str, sampling: SamplingParams, eos: tuple[int, ...] = ()) -> Scenario:
+        return Scenario(name, Purpose.EXACT, sampling, short, exact_new_tokens, eos, option)
+
+    return (
+        Scenario("greedy", Purpose.GREEDY, SamplingParams(temperature=0.0), streams, max_new_tokens),
+        stream("plain", "", SamplingParams()),
+        stream("temperature 0.7", "temperature", SamplingParams(temperature=0.7)),
+        stream("top-k 5", "top_k", SamplingParams(top_k=5)),
+        stream("top-p 0.8", "top_p", SamplingParams(top_p=0.8)),
+        stream("repetition penalty 1.3", "repetition_penalty", SamplingParams(repetition_penalty=1.3)),
+        stream("end token", EOS_OPTION, SamplingParams(), eos_token_ids),
+        exact("top-k 3", "", SamplingParams(top_k=3)),
+        exact("temperature 0.7", "temperature", SamplingParams(top_k=3, temperature=0.7)),
+        exact("top-p 0.7", "top_p", SamplingParams(top_k=3, top_p=0.7)),
+        exact("repetition penalty 1.5", "repetition_penalty", SamplingParams(top_k=3, repetition_penalty=1.5)),
+        exact("end token", EOS_OPTION, SamplingParams(top_k=3), eos_token_ids),
+    )
