@@ -80,6 +80,11 @@ class Check:
     origin: str = "specverify"
 
     @property
+    def claims_losslessness(self) -> bool:
+        """Whether a subject that declares itself lossy is excused from this check."""
+        return self.id.startswith("lossless.") or self.id == "greedy.on-equals-off"
+
+    @property
     def description(self) -> str:
         return (self.judge.__doc__ or "").strip()
 
@@ -118,8 +123,16 @@ def check(
                 raise UsageError(f"check {check_id!r} has no {name}; every check states one")
         conditions = exercised_by if isinstance(exercised_by, tuple) else (exercised_by,)
         _CHECKS[check_id] = Check(
-            id=check_id, claim=claim, kind=kind, needs=frozenset(needs), exercised_by=conditions,
-            catches=tuple(catches), source=source, judge=function, per_call=per_call, origin=origin,
+            id=check_id,
+            claim=claim,
+            kind=kind,
+            needs=frozenset(needs),
+            exercised_by=conditions,
+            catches=tuple(catches),
+            source=source,
+            judge=function,
+            per_call=per_call,
+            origin=origin,
         )
         return function
 

@@ -56,45 +56,66 @@ class Finding:
 class CheckResult:
     """How one check ended on one subject.
 
+    claim: the sentence that the check holds the subject to.
     worth: what a pass was worth (steps, rejections, smallest total variation it would have caught).
     reason: why the check was inconclusive, unsupported or crashed.
-    figures: numbers for the JSON report.
+    figures: numbers for the JSON report. known_failure: the reason the user gave for expecting the failure.
+    rerun: the command that runs this check on this subject again.
     """
 
     check_id: str
     subject: str
     outcome: Outcome
+    claim: str = ""
     findings: Sequence[Finding] = ()
     worth: str = ""
     reason: str = ""
     figures: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     known_failure: str = ""
+    rerun: str = ""
+
+    @property
+    def is_new_failure(self) -> bool:
+        return self.outcome is Outcome.FAILED and not self.known_failure
 
 
 @dataclass(frozen=True)
 class Report:
-    """Everything one run found. The three uses, the CLI and the HTML page all print this."""
+    """Everything one run found. The three uses, the CLI and the HTML page all print this.
+
+    required: ids of checks that must be decided (a profile); undecided ones turn the exit status into 3.
+    interrupted: why the run ended early, if it did; what had been found by then is kept.
+    """
 
     results: Sequence[CheckResult]
     seed: int
     alpha: float
     seconds: float = 0.0
-    command: str = ""
+    required: frozenset[str] = frozenset()
+    interrupted: str = ""
 
     def count(self, outcome: Outcome) -> int:
         return sum(1 for result in self.results if result.outcome is outcome)
 
     @property
+    def undecided(self) -> Sequence[CheckResult]:
+        """Inconclusive results, and required checks that the subject does not support."""
+        return [
+            result
+            for result in self.results
+            if result.outcome is Outcome.INCONCLUSIVE
+            or (result.outcome is Outcome.UNSUPPORTED and result.check_id in self.required)
+        ]
+
+    @property
     def exit_status(self) -> int:
-        """0 passed, 1 a finding, 3 nothing decided or a required ability missing, 4 the subject crashed."""
-        if any(r.outcome is Outcome.FAILED and not r.known_failure for r in self.results):
+        """0 passed, 1 a finding, 3 something undecided or nothing decided at all, 4 the subject crashed."""
+        if any(result.is_new_failure for result in self.results):
             return 1
         if self.count(Outcome.CRASHED):
             return 4
-        # Unsupported checks alone are no problem: an engine shows what it can. Deciding nothing is.
-        if self.count(Outcome.INCONCLUSIVE) or not self.count(Outcome.PASSED):
-            decided = self.count(Outcome.PASSED) + self.count(Outcome.FAILED)
-            if self.count(Outcome.INCONCLUSIVE) or not decided:
-                return 3
+        decided = self.count(Outcome.PASSED) + self.count(Outcome.FAILED)
+        if self.undecided or not decided or self.interrupted:
+            return 3
         return 0

@@ -1,0 +1,56 @@
+"""Every check there is, by id: the built-in modules, then those of other packages."""
+
+from __future__ import annotations
+
+import fnmatch
+import importlib
+import importlib.metadata
+from collections.abc import Iterable, Sequence
+
+from specverify.checks.registry import Check, registered
+from specverify.core.errors import UsageError
+
+ENTRY_POINT_GROUP = "specverify.checks"
+_MODULES = ("specverify.checks.step_law",)
+
+
+def all_checks() -> Sequence[Check]:
+    """All registered checks in the order of their ids, with those that other packages add by entry point."""
+    for module in _MODULES:
+        importlib.import_module(module)
+    for entry_point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
+        entry_point.load()
+    return sorted(registered().values(), key=lambda one: one.id)
+
+
+def check_by_id(check_id: str) -> Check:
+    """The check of that id. Raises UsageError with the nearest ids where there is none."""
+    checks = {one.id: one for one in all_checks()}
+    if check_id not in checks:
+        raise UsageError(_unknown(check_id, checks))
+    return checks[check_id]
+
+
+def select(patterns: Iterable[str] | None, checks: Sequence[Check] | None = None) -> Sequence[Check]:
+    """Checks whose id matches one of the patterns (shell wildcards: `kv.*`); all where patterns is None.
+
+    Raises UsageError for a pattern that matches nothing, which is always a slip.
+    """
+    pool = all_checks() if checks is None else checks
+    if patterns is None:
+        return pool
+    chosen: dict[str, Check] = {}
+    for pattern in patterns:
+        matching = [one for one in pool if fnmatch.fnmatchcase(one.id, pattern)]
+        if not matching:
+            raise UsageError(_unknown(pattern, {one.id: one for one in pool}))
+        chosen.update((one.id, one) for one in matching)
+    return [one for one in pool if one.id in chosen]
+
+
+def _unknown(check_id: str, checks: dict[str, Check]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(check_id, checks, n=3, cutoff=0.4)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    return f"no check is called {check_id!r}{hint} `specverify list` shows all {len(checks)}"
