@@ -1,1 +1,152 @@
+"""The command line: check, list, explain, record, replay, selftest, probe."""
 
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from specverify.core.errors import UsageError
+
+app = typer.Typer(
+    name="specverify",
+    help="Does speculative decoding really change nothing? Judges engines, verify functions and traces.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+JsonOption = Annotated[Path | None, typer.Option("--json", help="Write the report as JSON to this file.")]
+HtmlOption = Annotated[Path | None, typer.Option("--html", help="Write the report as one HTML page to this file.")]
+SeedOption = Annotated[int, typer.Option(help="Root of every random stream of the run.")]
+
+
+@app.command()
+def check(
+    subject: Annotated[
+        str, typer.Argument(help="transformers, reference, MODULE:FACTORY, MODULE:FUNCTION, or a trace file.")
+    ],
+    select: Annotated[list[str] | None, typer.Option(help="Check id or wildcard (kv.*); may be repeated.")] = None,
+    seed: SeedOption = 0,
+    alpha: Annotated[float, typer.Option(help="Chance of one false alarm in the whole run.")] = 1e-9,
+    effort: Annotated[float, typer.Option(help="Scales the amount of sampling; 1 is the default.")] = 1.0,
+    profile: Annotated[str | None, typer.Option(help="verifier-1, engine-1 or traced-engine-1: must be decided.")] = None,
+    known_failures: Annotated[
+        Path | None, typer.Option(help="TOML file that maps check ids to reasons; strict both ways.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Built-in engines: probe (default) or smollm2.")] = None,
+    option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for the engine or factory; may be repeated.")] = None,
+    jobs: Annotated[int, typer.Option(help="Processes; 0 is one per core.")] = 0,
+    json_file: JsonOption = None,
+    html_file: HtmlOption = None,
+) -> None:
+    """Judge an engine, a verify function or a recorded trace."""
+    from specverify.cli_check import CheckOptions, run_check
+
+    options = dict(_key_value(text) for text in option or ())
+    if model is not None:
+        options["model"] = model
+    raise typer.Exit(
+        run_check(
+            CheckOptions(
+                subject=subject, select=tuple(select) if select else None, seed=seed, alpha=alpha, effort=effort,
+                profile=profile, known_failures=known_failures, options=options, jobs=jobs,
+                json_file=json_file, html_file=html_file,
+            )
+        )
+    )  # fmt: skip
+
+
+@app.command("list")
+def list_checks(json_file: JsonOption = None) -> None:
+    """List every check, its kind and its claim."""
+    from specverify.cli_catalogue import print_list
+
+    print_list(json_file)
+
+
+@app.command()
+def explain(check_id: Annotated[str, typer.Argument(help="A check id; see `specverify list`.")]) -> None:
+    """Explain one check: its claim, what it needs, when it is inconclusive, which bugs it catches."""
+    from specverify.cli_catalogue import print_explanation
+
+    print_explanation(check_id)
+
+
+@app.command()
+def record(
+    engine: Annotated[str, typer.Argument(help="Built-in engine or MODULE:FACTORY.")],
+    recipe: Annotated[Path, typer.Argument(help="TOML file that says what to run; the trace is written beside it.")],
+    update: Annotated[bool, typer.Option("--update", help="Replace an existing golden trace.")] = False,
+) -> None:
+    """Record a golden trace."""
+    from specverify.cli_golden import run_record
+
+    raise typer.Exit(run_record(engine, recipe, update=update))
+
+
+@app.command()
+def replay(
+    traces: Annotated[Path, typer.Argument(help="A golden trace, or a folder of them.")],
+    engine: Annotated[str, typer.Option(help="Built-in engine or MODULE:FACTORY; the recorded one by default.")] = "",
+    json_file: JsonOption = None,
+    html_file: HtmlOption = None,
+) -> None:
+    """Replay golden traces and name the component that changed first."""
+    from specverify.cli_golden import run_replay
+
+    raise typer.Exit(run_replay(traces, engine, json_file=json_file, html_file=html_file))
+
+
+@app.command()
+def selftest(
+    json_file: JsonOption = None,
+    seed: SeedOption = 0,
+    select: Annotated[list[str] | None, typer.Option(help="Fault or subject name, or wildcard; may be repeated.")] = None,
+    jobs: Annotated[int, typer.Option(help="Processes; 0 is one per core.")] = 0,
+) -> None:
+    """Prove the checks: every planted fault must be caught, every correct subject left alone."""
+    from specverify.cli_selftest import run_selftest
+
+    raise typer.Exit(run_selftest(json_file=json_file, seed=seed, select=select, jobs=jobs))
+
+
+@app.command()
+def probe(
+    directory: Annotated[Path, typer.Argument(help="Folder for the checkpoint pair; made if missing.")],
+    seed: SeedOption = 0,
+) -> None:
+    """Write a tiny target and draft checkpoint whose exact law is known, to load in any engine."""
+    from specverify.cli_catalogue import print_probe
+
+    print_probe(directory, seed)
+
+
+def _key_value(text: str) -> tuple[str, Any]:
+    key, separator, value = text.partition("=")
+    if not separator or not key.isidentifier():
+        raise UsageError(f"--option {text!r} is not of the form KEY=VALUE, for example assistant_ensemble_weight=0.7")
+    for convert in (int, float):
+        try:
+            return key, convert(value)
+        except ValueError:
+            continue
+    return key, {"true": True, "false": False}.get(value.lower(), value)
+
+
+def main() -> None:
+    """Entry point. What the user can fix ends in one sentence and status 2, like the parser's own errors."""
+    try:
+        app()
+    except UsageError as error:
+        typer.echo(f"specverify: {error}", err=True)
+        sys.exit(2)
+    except BrokenPipeError:
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""From what a user types to subjects: a built-in engine, MODULE:FACTORY, MODULE:FUNCTION, or a trace file."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from specverify.core.errors import UsageError
+
+Options = Mapping[str, Any]
+
+
+def resolve_subjects(spec: str, *, options: Options | None = None) -> Sequence[Any]:
+    """The subjects that spec names.
+
+    spec: a built-in engine ("transformers", "reference"); MODULE:NAME, where NAME is a factory that returns an
+      engine (or several), a verify function, or one wrapped by specverify.verified; or a trace file or a folder
+      of trace files. options: keyword arguments for the built-in engine or the factory.
+    Raises UsageError where spec names nothing, or something that cannot be judged.
+    """
+    given = dict(options or {})
+    if spec in _BUILT_IN:
+        return _as_sequence(_call(_BUILT_IN[spec], given, spec), spec)
+    if ":" in spec and not Path(spec).exists():
+        return _from_module(spec, given)
+    if Path(spec).exists():
+        from specverify.adapters.recorded import recorded_subjects
+
+        return recorded_subjects(Path(spec))
+    raise UsageError(
+        f"{spec!r} names nothing to check; give one of {', '.join(_BUILT_IN)}, MODULE:FACTORY (an engine), "
+        "MODULE:FUNCTION (a verify function), or a trace file that exists"
+    )
+
+
+def _transformers(**options: Any) -> Any:
+    from specverify.adapters.transformers_scenarios import engines
+
+    return engines(**options)
+
+
+def _reference(**options: Any) -> Any:
+    from specverify.adapters.reference import reference_engine
+
+    return reference_engine(**options)
+
+
+_BUILT_IN: Mapping[str, Callable[..., Any]] = {"transformers": _transformers, "reference": _reference}
+
+
+def _from_module(spec: str, options: dict[str, Any]) -> Sequence[Any]:
+    found = load_attribute(spec)
+    handle = getattr(found, "specverify", None)
+    if handle is not None and hasattr(handle, "subject"):
+        return [handle.subject]
+    if hasattr(found, "capabilities"):
+        return [found]
+    if not callable(found):
+        raise UsageError(f"{spec} is a {type(found).__name__}; give a function that returns an engine, or a verify function")
+    if is_factory(found):
+        return _as_sequence(_call(found, _with_probe(found, options), spec), spec)
+    from specverify.adapters.function import FunctionSubject
+
+    return [FunctionSubject.from_function(found, name=spec)]
+
+
+def load_attribute(spec: str) -> Any:
+    """The object that MODULE:NAME names. The current folder can be imported from, as in pytest and python -m."""
+    module_name, _, attribute = spec.partition(":")
+    if not module_name or not attribute:
+        raise UsageError(f"{spec!r} is not of the form MODULE:NAME, for example my_engine.testing:make_engine")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        missing = error.name or module_name
+        where = "it is not installed and not in this folder" if module_name.startswith(missing) else f"it needs {missing}"
+        raise UsageError(f"cannot import {module_name}: {where}") from error
+    except Exception as error:
+        raise UsageError(f"importing {module_name} raised {type(error).__name__}: {error}") from error
+    for part in attribute.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError as error:
+            names = [name for name in vars(found) if not name.startswith("_")] if hasattr(found, "__dict__") else []
+            raise UsageError(
+                f"{module_name} has no {attribute}; it has {', '.join(sorted(names)[:12]) or 'nothing public'}"
+            ) from error
+    return found
+
+
+def is_factory(found: Callable[..., Any]) -> bool:
+    """Whether calling it without arguments makes sense: nothing required, except perhaps `probe`."""
+    try:
+        parameters = inspect.signature(found).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    required = [
+        p.name
+        for p in parameters
+        if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    ]
+    return set(required) <= {"probe"}
+
+
+def _with_probe(factory: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
+    if "probe" in inspect.signature(factory).parameters and "probe" not in options:
+        from specverify.probe import default_probe
+
+        options["probe"] = default_probe()
+    return options
+
+
+def _call(factory: Callable[..., Any], options: dict[str, Any], spec: str) -> Any:
+    try:
+        inspect.signature(factory).bind(**options)
+    except TypeError as error:
+        raise UsageError(f"{spec} does not take these options: {error}") from error
+    return factory(**options)
+
+
+def _as_sequence(made: Any, spec: str) -> Sequence[Any]:
+    subjects = list(made) if isinstance(made, (list, tuple)) else [made]
+    if not subjects:
+        raise UsageError(f"{spec} returned no engine; return one, or a list of them")
+    for subject in subjects:
+        for attribute in ("name", "capabilities"):
+            if not hasattr(subject, attribute):
+                raise UsageError(
+                    f"{spec} returned a {type(subject).__name__} without {attribute!r}; an engine adapter has name, "
+                    "capabilities and generate(requests, speculate=...), see docs/adapters.md"
+                )
+    return subjects
