@@ -65,7 +65,8 @@ class Check:
 
     needs: capabilities without which the check is UNSUPPORTED. exercised_by: conditions without which a pass is
     INCONCLUSIVE. catches: names of the planted faults it must catch. statistical checks spend from the budget.
-    per_call: it can judge live traffic, one call at a time.
+    per_call: it can judge live traffic, one call at a time. runs_alone: it takes long and shares no evidence with
+    other checks, so that another process may run it.
     """
 
     id: str
@@ -77,6 +78,7 @@ class Check:
     source: str
     judge: CheckFunction
     per_call: bool = False
+    runs_alone: bool = False
     origin: str = "specverify"
 
     @property
@@ -105,6 +107,7 @@ def check(
     source: str,
     exercised_by: Exercised | tuple[Exercised, ...] = (),
     per_call: bool = False,
+    runs_alone: bool = False,
     origin: str = "specverify",
 ) -> Callable[[CheckFunction], CheckFunction]:
     """Registers the function below as a check.
@@ -132,6 +135,7 @@ def check(
             source=source,
             judge=function,
             per_call=per_call,
+            runs_alone=runs_alone,
             origin=origin,
         )
         return function

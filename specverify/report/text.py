@@ -109,7 +109,7 @@ def _table_line(row: Sequence[str], widths: Sequence[int]) -> str:
 def _wrapped(text: str, *, indent: str, hanging: str | None = None) -> list[str]:
     later = indent if hanging is None else hanging
     # Words that carry their own alignment (step lists, columns) are printed as they come.
-    if "\n" in text or "   " in text.strip() and hanging is None:
+    if "\n" in text or ("   " in text.strip() and hanging is None):
         return [f"{indent}{line}" for line in text.splitlines()]
     return textwrap.wrap(
         text, WIDTH, initial_indent=indent, subsequent_indent=later, break_long_words=False, break_on_hyphens=False

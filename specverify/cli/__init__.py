@@ -33,18 +33,22 @@ def check(
     seed: SeedOption = 0,
     alpha: Annotated[float, typer.Option(help="Chance of one false alarm in the whole run.")] = 1e-9,
     effort: Annotated[float, typer.Option(help="Scales the amount of sampling; 1 is the default.")] = 1.0,
-    profile: Annotated[str | None, typer.Option(help="verifier-1, engine-1 or traced-engine-1: must be decided.")] = None,
+    profile: Annotated[
+        str | None, typer.Option(help="verifier-1, engine-1 or traced-engine-1: must be decided.")
+    ] = None,
     known_failures: Annotated[
         Path | None, typer.Option(help="TOML file that maps check ids to reasons; strict both ways.")
     ] = None,
     model: Annotated[str | None, typer.Option(help="Built-in engines: probe (default) or smollm2.")] = None,
-    option: Annotated[list[str] | None, typer.Option(help="KEY=VALUE for the engine or factory; may be repeated.")] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(help="KEY=VALUE for the engine or factory; may be repeated.")
+    ] = None,
     jobs: Annotated[int, typer.Option(help="Processes; 0 is one per core.")] = 0,
     json_file: JsonOption = None,
     html_file: HtmlOption = None,
 ) -> None:
     """Judge an engine, a verify function or a recorded trace."""
-    from specverify.cli_check import CheckOptions, run_check
+    from specverify.cli.check import CheckOptions, run_check
 
     options = dict(_key_value(text) for text in option or ())
     if model is not None:
@@ -63,7 +67,7 @@ def check(
 @app.command("list")
 def list_checks(json_file: JsonOption = None) -> None:
     """List every check, its kind and its claim."""
-    from specverify.cli_catalogue import print_list
+    from specverify.cli.catalogue import print_list
 
     print_list(json_file)
 
@@ -71,7 +75,7 @@ def list_checks(json_file: JsonOption = None) -> None:
 @app.command()
 def explain(check_id: Annotated[str, typer.Argument(help="A check id; see `specverify list`.")]) -> None:
     """Explain one check: its claim, what it needs, when it is inconclusive, which bugs it catches."""
-    from specverify.cli_catalogue import print_explanation
+    from specverify.cli.catalogue import print_explanation
 
     print_explanation(check_id)
 
@@ -83,7 +87,7 @@ def record(
     update: Annotated[bool, typer.Option("--update", help="Replace an existing golden trace.")] = False,
 ) -> None:
     """Record a golden trace."""
-    from specverify.cli_golden import run_record
+    from specverify.cli.golden import run_record
 
     raise typer.Exit(run_record(engine, recipe, update=update))
 
@@ -96,7 +100,7 @@ def replay(
     html_file: HtmlOption = None,
 ) -> None:
     """Replay golden traces and name the component that changed first."""
-    from specverify.cli_golden import run_replay
+    from specverify.cli.golden import run_replay
 
     raise typer.Exit(run_replay(traces, engine, json_file=json_file, html_file=html_file))
 
@@ -105,11 +109,13 @@ def replay(
 def selftest(
     json_file: JsonOption = None,
     seed: SeedOption = 0,
-    select: Annotated[list[str] | None, typer.Option(help="Fault or subject name, or wildcard; may be repeated.")] = None,
+    select: Annotated[
+        list[str] | None, typer.Option(help="Fault or subject name, or wildcard; may be repeated.")
+    ] = None,
     jobs: Annotated[int, typer.Option(help="Processes; 0 is one per core.")] = 0,
 ) -> None:
     """Prove the checks: every planted fault must be caught, every correct subject left alone."""
-    from specverify.cli_selftest import run_selftest
+    from specverify.cli.selftest import run_selftest
 
     raise typer.Exit(run_selftest(json_file=json_file, seed=seed, select=select, jobs=jobs))
 
@@ -120,7 +126,7 @@ def probe(
     seed: SeedOption = 0,
 ) -> None:
     """Write a tiny target and draft checkpoint whose exact law is known, to load in any engine."""
-    from specverify.cli_catalogue import print_probe
+    from specverify.cli.catalogue import print_probe
 
     print_probe(directory, seed)
 

@@ -1,0 +1,106 @@
+"""What a person sees while and after a run: a progress bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from specverify.core.outcomes import CheckResult, Outcome, Report
+from specverify.parallel import Monitor
+from specverify.report.text import render_result, render_summary
+
+STYLES = {
+    Outcome.PASSED: "green",
+    Outcome.FAILED: "bold red",
+    Outcome.INCONCLUSIVE: "yellow",
+    Outcome.UNSUPPORTED: "dim",
+    Outcome.CRASHED: "bold magenta",
+}
+
+
+class Screen:
+    """Results go to standard output; progress goes to standard error and vanishes when it is over."""
+
+    def __init__(self) -> None:
+        self.out = Console(highlight=False, soft_wrap=True)
+        self.err = Console(stderr=True, highlight=False)
+        self.monitor = Monitor(on_start=self._started, on_progress=self._progressed, on_result=self._ended)
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=30),
+            TextColumn("{task.fields[note]}"),
+            TimeElapsedColumn(),
+            console=self.err,
+            transient=True,
+            disable=not self.err.is_terminal,
+        )
+        self._overall: TaskID | None = None
+        self._tasks: dict[str, TaskID] = {}
+
+    @contextlib.contextmanager
+    def status(self, text: str) -> Iterator[None]:
+        """Shows text with a spinner while the block runs."""
+        if self.err.is_terminal:
+            with self.err.status(text):
+                yield
+        else:
+            yield
+
+    def expect(self, num_checks: int) -> None:
+        """Says how many checks will run."""
+        self._overall = self._progress.add_task("checks", total=num_checks, note="")
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        with self._progress:
+            yield
+
+    def print_report(self, report: Report) -> None:
+        """Subject by subject; checks that a subject does not support are counted, not listed."""
+        for subject in dict.fromkeys(result.subject for result in report.results):
+            self.out.print(Text(subject, style="bold"))
+            own = [result for result in report.results if result.subject == subject]
+            for result in own:
+                if result.outcome is not Outcome.UNSUPPORTED or result.check_id in report.required:
+                    self.out.print(coloured(result))
+            skipped = sum(1 for result in own if result.outcome is Outcome.UNSUPPORTED)
+            if skipped:
+                self.out.print(Text(f"unsupported  {skipped} checks need abilities it does not declare", style="dim"))
+            self.out.print()
+        self.out.print(render_summary(report))
+
+    def print_next(self, command: str) -> None:
+        """The one obvious next command."""
+        self.out.print(Text.assemble(("Next  ", "bold"), command))
+
+    def _started(self, subject: str, check_id: str) -> None:
+        if subject not in self._tasks:
+            self._tasks[subject] = self._progress.add_task(subject, total=None, note="")
+        self._progress.update(self._tasks[subject], total=None, completed=0, note=check_id)
+
+    def _progressed(self, subject: str, label: str, done: int, total: int) -> None:
+        if subject in self._tasks:
+            self._progress.update(self._tasks[subject], total=total or None, completed=done, note=label)
+
+    def _ended(self, result: CheckResult) -> None:
+        if self._overall is not None:
+            self._progress.advance(self._overall)
+        if not self.err.is_terminal and result.outcome is not Outcome.UNSUPPORTED:
+            self.err.print(
+                f"{result.outcome.value:12} {result.check_id}  {result.subject}  {result.seconds:.1f} s", soft_wrap=True
+            )
+
+
+def coloured(result: CheckResult) -> Text:
+    """The result as text with its first word in the colour of the outcome."""
+    text = Text(render_result(result))
+    word = len(result.outcome.value)
+    text.stylize(STYLES[result.outcome], 0, word)
+    if result.outcome is Outcome.FAILED:
+        text.stylize("bold", word, len(text.plain.split("\n", 1)[0]))
+    return text
