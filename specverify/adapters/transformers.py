@@ -1,0 +1,281 @@
+"""Adapter for Hugging Face transformers: assisted generation with a draft model, prompt lookup or an early exit.
+
+It calls the public generate() as a user would. Assisted generation takes one sequence at a time, so requests run
+one after another. Written against transformers 5.24 (generation/utils.py, _assisted_decoding).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+
+from specverify.adapters.transformers_loading import (
+    import_transformers,
+    load_model,
+    load_tokenizer,
+    quiet,
+    threads,
+)
+from specverify.adapters.transformers_recorder import StepRecorder, cache_rows
+from specverify.core.capabilities import Capability
+from specverify.core.errors import UsageError
+from specverify.core.scenario import Scenario
+from specverify.core.types import Array, Request, SamplingParams, Trace
+
+MODES = ("assistant", "prompt-lookup", "early-exit")
+# Penalties of the servers that generate() has no option for.
+_UNKNOWN_TO_GENERATE = ("presence_penalty", "frequency_penalty")
+
+
+class TransformersEngine:
+    """One target model with one way of drafting.
+
+    target, draft: checkpoint directories, or models. early_exit_layer: layers that an early exit runs (half by
+    default). ensemble_weight: below 1, transformers mixes the draft's law into the target's, by design.
+    generate_options: further options of generate(), as given. checkpoint: the probe pair that was loaded, if any.
+    num_threads: torch threads while generating; 1 is fastest for tiny models.
+    """
+
+    def __init__(
+        self,
+        target: Any,
+        draft: Any | None = None,
+        *,
+        mode: str = "assistant",
+        num_draft_tokens: int = 3,
+        dtype: str = "float64",
+        device: str | None = None,
+        early_exit_layer: int | None = None,
+        ensemble_weight: float | None = None,
+        generate_options: Mapping[str, Any] | None = None,
+        checkpoint: Any | None = None,
+        scenarios: Sequence[Scenario] | None = None,
+        name: str | None = None,
+        num_threads: int | None = 1,
+        record_steps: bool = True,
+        record_kv_rows: bool = False,
+    ) -> None:
+        _refuse_contradictions(mode, draft, num_draft_tokens, ensemble_weight)
+        self._transformers = import_transformers()
+        self._sources = {"target": target} | ({"draft": draft} if mode == "assistant" else {})
+        self.mode = mode
+        self.name = name or f"transformers {mode}"
+        self.num_draft_tokens = num_draft_tokens
+        self.ensemble_weight = ensemble_weight
+        self.target = load_model(target, dtype=dtype, device=device, role="target")
+        self.draft = load_model(draft, dtype=dtype, device=device, role="draft") if mode == "assistant" else None
+        self.dtype = str(self.target.dtype).removeprefix("torch.")
+        self.early_exit_layer = _early_exit_layer(self.target, early_exit_layer) if mode == "early-exit" else None
+        self.checkpoint = checkpoint
+        self.record_steps = record_steps
+        self.record_kv_rows = record_kv_rows
+        self._options = dict(generate_options or {})
+        self._num_threads = num_threads
+        self._configs: dict[tuple[Any, ...], Any] = {}
+        self._tokenizers: dict[str, Any] | None = None
+        if scenarios is not None:
+            self.scenarios = tuple(scenarios)
+
+    @property
+    def lossy_by_design(self) -> str:
+        """Why the output is not the target's on purpose; empty where it should be."""
+        if self.ensemble_weight is None or self.ensemble_weight == 1.0:
+            return ""
+        return (
+            f"assistant_ensemble_weight={self.ensemble_weight} verifies against a mixture of the target's law "
+            f"({self.ensemble_weight:g}) and the draft's ({1 - self.ensemble_weight:g})"
+        )
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        shown = {
+            Capability.GENERATE,
+            Capability.IN_PROCESS_RANDOMNESS,
+            Capability.SCORE,
+            Capability.SAMPLING,
+            Capability.SEED,
+            Capability.STOP,
+        }
+        if self.checkpoint is not None:
+            shown.add(Capability.LOAD_CHECKPOINT)
+        if self.mode == "assistant" and len(self.tokenizers) == 2:
+            shown.add(Capability.TOKENIZER)
+        # The recorder stands on a method that is not public; a release without it still generates.
+        if self.record_steps and hasattr(self.target, "_get_candidate_generator"):
+            shown |= {Capability.TRACE, Capability.TARGET_PROBS, Capability.KV_LENGTH, Capability.POSITIONS}
+            if self.mode != "prompt-lookup":
+                shown.add(Capability.DRAFT_PROBS)
+            if self.record_kv_rows:
+                shown.add(Capability.KV_ROWS)
+        return frozenset(shown)
+
+    @property
+    def vocab_sizes(self) -> dict[str, int]:
+        """Rows of the embedding of target and draft."""
+        models = {"target": self.target} | ({"draft": self.draft} if self.draft is not None else {})
+        return {role: int(model.config.get_text_config().vocab_size) for role, model in models.items()}
+
+    @property
+    def tokenizers(self) -> dict[str, Any]:
+        """Tokenizers of target and draft, where their checkpoints bring them."""
+        if self._tokenizers is None:
+            loaded = {role: load_tokenizer(source) for role, source in self._sources.items()}
+            self._tokenizers = {role: tokenizer for role, tokenizer in loaded.items() if tokenizer is not None}
+        return self._tokenizers
+
+    def generate(self, requests: Sequence[Request], *, speculate: bool) -> list[Trace]:
+        """Runs the requests one after another. A request without a seed draws from torch's global generator."""
+        return [self._trace(request, speculate) for request in requests]
+
+    def generate_tensor(self, request: Request, *, speculate: bool) -> torch.Tensor:
+        """The new token ids as a tensor [tokens], unread: what an enumeration of the whole call wants.
+
+        Nothing is recorded, so that no token is looked at that the engine itself does not look at.
+        """
+        config = self._config(request, speculate)
+        drafter = {"assistant_model": self.draft} if speculate and self.draft is not None else {}
+        self._set_draft_length()
+        prompt = torch.tensor([request.prompt_token_ids], device=self.target.device)
+        with quiet(), threads(self._num_threads), _seeded(request.seed, self.target.device), torch.inference_mode():
+            sequence: torch.Tensor = self.target.generate(prompt, generation_config=config, **drafter)
+        return sequence[0, prompt.shape[1] :]
+
+    def score(self, prompt_token_ids: Sequence[int], token_ids: Sequence[int]) -> Array:
+        """Log-probabilities of every token after each prefix, in one teacher-forced pass -> [tokens, vocab].
+
+        The pass runs in the target's own dtype; the logarithm of the softmax is taken in float64.
+        """
+        ids = torch.tensor([(*prompt_token_ids, *token_ids)], device=self.target.device)
+        with threads(self._num_threads), torch.inference_mode():
+            logits = self.target(input_ids=ids, use_cache=False).logits[0, len(prompt_token_ids) - 1 : -1]
+        log_probs: Array = logits.double().log_softmax(dim=-1).cpu().numpy()
+        return log_probs
+
+    def prefill_kv_rows(self, model: str, token_ids: Sequence[int]) -> Array:
+        """KV rows after one fresh pass over the tokens -> [layers, 2, tokens, heads, head_dim]."""
+        ids = torch.tensor([tuple(token_ids)], device=self.target.device)
+        with threads(self._num_threads), torch.inference_mode(), self._layers_of(model) as network:
+            rows = network(input_ids=ids, use_cache=True).cache
+        return cache_rows(rows)
+
+    def _trace(self, request: Request, speculate: bool) -> Trace:
+        is_recorded = speculate and Capability.TRACE in self.capabilities
+        recorder = StepRecorder(kv_rows=self.record_kv_rows) if is_recorded else None
+        with recorder.watching(self.target, self.draft) if recorder else nullcontext():
+            token_ids = tuple(self.generate_tensor(request, speculate=speculate).tolist())
+        ended = bool(token_ids) and token_ids[-1] in request.eos_token_ids
+        return Trace(
+            request=request,
+            token_ids=token_ids,
+            steps=recorder.steps(is_greedy=request.sampling.is_greedy) if recorder else (),
+            speculated=speculate,
+            # An assisted call drafts from the prompt: its first forward pass already verifies, so no token comes
+            # from a prefill of its own.
+            first_from_prefill=0 if speculate else 1,
+            # The drafter always forgets one row more than it must: it crops to two below the committed length.
+            draft_kv_lag=2 if speculate and self.mode != "prompt-lookup" else None,
+            finish_reason="stop" if ended else "length",
+        )
+
+    def _config(self, request: Request, speculate: bool) -> Any:
+        """The generation config of a request; requests that differ only in prompt and seed share one."""
+        key = (request.sampling, request.max_new_tokens, request.eos_token_ids, speculate)
+        if key not in self._configs:
+            options = _sampling_options(request.sampling)
+            options["max_new_tokens"] = request.max_new_tokens
+            options["eos_token_id"] = list(request.eos_token_ids) or None
+            options["pad_token_id"] = self.target.generation_config.pad_token_id
+            if speculate:
+                options |= self._drafting_options()
+            with quiet():
+                self._configs[key] = self._transformers.GenerationConfig(**(options | self._options))
+        return self._configs[key]
+
+    def _drafting_options(self) -> dict[str, Any]:
+        options: dict[str, Any] = {}
+        if self.mode == "prompt-lookup":
+            options["prompt_lookup_num_tokens"] = self.num_draft_tokens
+        if self.mode == "early-exit":
+            options["assistant_early_exit"] = self.early_exit_layer
+        if self.ensemble_weight is not None:
+            options["assistant_ensemble_weight"] = self.ensemble_weight
+        return options
+
+    def _set_draft_length(self) -> None:
+        """Fixes the number of draft tokens, before every call: generate() adapts it, and that would be a memory.
+
+        These options are read from the drafting model's own config; an early exit's drafter is the target itself.
+        """
+        config = (self.draft if self.draft is not None else self.target).generation_config
+        config.num_assistant_tokens = self.num_draft_tokens
+        config.num_assistant_tokens_schedule = "constant"
+        config.assistant_confidence_threshold = 0.0
+
+    @contextmanager
+    def _layers_of(self, model: str) -> Iterator[Any]:
+        """The network that plays the named part; an early exit's draft is the target's first layers."""
+        if model not in ("target", "draft"):
+            raise UsageError(f"there is no model {model!r}; choose from target, draft")
+        if model == "target" or self.mode == "assistant":
+            yield self.target if model == "target" else self.draft
+            return
+        if self.early_exit_layer is None:
+            raise UsageError("prompt lookup has no draft model; ask for the target's rows")
+        config = getattr(self.target, self.target.base_model_prefix).config
+        num_layers, config.num_hidden_layers = config.num_hidden_layers, self.early_exit_layer
+        try:
+            yield self.target
+        finally:
+            config.num_hidden_layers = num_layers
+
+
+def _refuse_contradictions(mode: str, draft: Any | None, num_draft_tokens: int, ensemble_weight: float | None) -> None:
+    if mode not in MODES:
+        raise UsageError(f"mode {mode!r} is unknown; choose from {', '.join(MODES)}")
+    if mode == "assistant" and draft is None:
+        raise UsageError("mode 'assistant' needs a draft model; give draft=DIRECTORY, or choose another mode")
+    if num_draft_tokens < 1:
+        raise UsageError(f"num_draft_tokens is {num_draft_tokens}; give at least 1")
+    if ensemble_weight is not None and not 0.0 < ensemble_weight <= 1.0:
+        raise UsageError(f"ensemble_weight is {ensemble_weight}; give the target's share, above 0 and at most 1")
+    if ensemble_weight is not None and mode == "prompt-lookup":
+        raise UsageError("prompt lookup has no draft law to mix in; give ensemble_weight with another mode")
+
+
+def _early_exit_layer(target: Any, layer: int | None) -> int:
+    num_layers = int(target.config.num_hidden_layers)
+    chosen = max(1, num_layers // 2) if layer is None else layer
+    if not 1 <= chosen < max(num_layers, 2):
+        raise UsageError(f"early_exit_layer is {chosen}, of {num_layers} layers; leave at least one to verify with")
+    return chosen
+
+
+def _sampling_options(sampling: SamplingParams) -> dict[str, Any]:
+    """Options of generate() for sampling parameters, all of them explicit: its own default is top_k=50."""
+    for name in _UNKNOWN_TO_GENERATE:
+        if getattr(sampling, name):
+            raise UsageError(f"{name} is {getattr(sampling, name)}, but transformers' generate() has no such option")
+    options: dict[str, Any] = {"repetition_penalty": sampling.repetition_penalty}
+    if sampling.is_greedy:
+        return options | {"do_sample": False}
+    return options | {
+        "do_sample": True,
+        "temperature": sampling.temperature,
+        "top_k": sampling.top_k,
+        "top_p": sampling.top_p,
+        "min_p": sampling.min_p or None,
+    }
+
+
+@contextmanager
+def _seeded(seed: int | None, device: torch.device) -> Iterator[None]:
+    """Seeds torch inside and restores its generators afterwards; without a seed nothing is touched."""
+    if seed is None:
+        yield
+        return
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield
