@@ -1,0 +1,1 @@
+"""The conformance suite: pytest --pyargs specverify.properties --engine MODULE:FACTORY."""

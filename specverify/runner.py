@@ -36,6 +36,7 @@ def run_checks(
     required: Sequence[str] = (),
     rerun: str = "",
     alpha_shares: int | None = None,
+    shared: dict[str, Any] | None = None,
     progress: ProgressCallback | None = None,
     on_start: Callable[[str, str], None] | None = None,
     on_result: ResultCallback | None = None,
@@ -46,6 +47,7 @@ def run_checks(
     alpha: chance of one false alarm in the whole run; split evenly over all statistical checks before any
       sampling. alpha_shares: into how many shares, where this call is only a part of a larger run.
     known_failures: check id to reason; strict: an unknown id raises UsageError, a known failure that passes fails.
+    shared: evidence to go on with, where one subject is judged over several calls.
     required: ids that must be decided. rerun: the command line to which ` --select ID --seed N` is added.
     """
     chosen = catalogue.select(ids, checks)
@@ -59,12 +61,12 @@ def run_checks(
     interrupted = ""
     try:
         for subject in todo:
-            shared: dict[str, Any] = {}
+            evidence: dict[str, Any] = {} if shared is None else shared
             for one in chosen:
                 if on_start is not None:
                     on_start(subject.name, one.id)
                 context = CheckContext(
-                    alpha=share, streams=Streams(seed), effort=effort, shared=shared,
+                    alpha=share, streams=Streams(seed), effort=effort, shared=evidence,
                     progress=progress or (lambda label, done, total: None),
                 )  # fmt: skip
                 result = _judge(one, subject, context)

@@ -55,18 +55,56 @@ _BUILT_IN: Mapping[str, Callable[..., Any]] = {"transformers": _transformers, "r
 
 def _from_module(spec: str, options: dict[str, Any]) -> Sequence[Any]:
     found = load_attribute(spec)
-    handle = getattr(found, "specverify", None)
-    if handle is not None and hasattr(handle, "subject"):
-        return [handle.subject]
-    if hasattr(found, "capabilities"):
-        return [found]
-    if not callable(found):
-        raise UsageError(f"{spec} is a {type(found).__name__}; give a function that returns an engine, or a verify function")
     if is_factory(found):
         return _as_sequence(_call(found, _with_probe(found, options), spec), spec)
+    return [as_subject(found, spec)]
+
+
+def as_subject(found: Any, name: str) -> Any:
+    """The subject behind found: a subject itself, a wrapped or bare verify function, or a factory of one subject.
+
+    Raises UsageError where found is none of these.
+    """
+    handle = getattr(found, "specverify", None)
+    if handle is not None and hasattr(handle, "subject"):
+        return handle.subject
+    if hasattr(found, "capabilities") and not isinstance(found, type):
+        return found
+    if not callable(found):
+        raise UsageError(
+            f"{name} is a {type(found).__name__}; give an engine, a function that makes one, or a verify function"
+        )
+    if is_factory(found):
+        made = _as_sequence(_call(found, _with_probe(found, {}), name), name)
+        if len(made) != 1:
+            raise UsageError(f"{name} makes {len(made)} engines where one is wanted; name them one by one")
+        return made[0]
     from specverify.adapters.function import FunctionSubject
 
-    return [FunctionSubject.from_function(found, name=spec)]
+    return FunctionSubject.from_function(found, name=name)
+
+
+def parse_options(texts: Sequence[str]) -> dict[str, Any]:
+    """KEY=VALUE texts as keyword arguments; numbers, true and false are recognised.
+
+    Raises UsageError for a text that is not of that form.
+    """
+    options: dict[str, Any] = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not separator or not key.isidentifier():
+            raise UsageError(f"option {text!r} is not of the form KEY=VALUE, for example assistant_ensemble_weight=0.7")
+        options[key] = _value(value)
+    return options
+
+
+def _value(text: str) -> Any:
+    for convert in (int, float):
+        try:
+            return convert(text)
+        except ValueError:
+            continue
+    return {"true": True, "false": False}.get(text.lower(), text)
 
 
 def load_attribute(spec: str) -> Any:
@@ -80,7 +118,9 @@ def load_attribute(spec: str) -> Any:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         missing = error.name or module_name
-        where = "it is not installed and not in this folder" if module_name.startswith(missing) else f"it needs {missing}"
+        where = (
+            "it is not installed and not in this folder" if module_name.startswith(missing) else f"it needs {missing}"
+        )
         raise UsageError(f"cannot import {module_name}: {where}") from error
     except Exception as error:
         raise UsageError(f"importing {module_name} raised {type(error).__name__}: {error}") from error
@@ -95,8 +135,10 @@ def load_attribute(spec: str) -> Any:
     return found
 
 
-def is_factory(found: Callable[..., Any]) -> bool:
+def is_factory(found: Any) -> bool:
     """Whether calling it without arguments makes sense: nothing required, except perhaps `probe`."""
+    if not callable(found) or hasattr(found, "specverify") or hasattr(found, "capabilities"):
+        return isinstance(found, type)
     try:
         parameters = inspect.signature(found).parameters.values()
     except (TypeError, ValueError):

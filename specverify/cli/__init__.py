@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -48,9 +48,10 @@ def check(
     html_file: HtmlOption = None,
 ) -> None:
     """Judge an engine, a verify function or a recorded trace."""
+    from specverify.adapters.resolve import parse_options
     from specverify.cli.check import CheckOptions, run_check
 
-    options = dict(_key_value(text) for text in option or ())
+    options = parse_options(option or ())
     if model is not None:
         options["model"] = model
     raise typer.Exit(
@@ -129,18 +130,6 @@ def probe(
     from specverify.cli.catalogue import print_probe
 
     print_probe(directory, seed)
-
-
-def _key_value(text: str) -> tuple[str, Any]:
-    key, separator, value = text.partition("=")
-    if not separator or not key.isidentifier():
-        raise UsageError(f"--option {text!r} is not of the form KEY=VALUE, for example assistant_ensemble_weight=0.7")
-    for convert in (int, float):
-        try:
-            return key, convert(value)
-        except ValueError:
-            continue
-    return key, {"true": True, "false": False}.get(value.lower(), value)
 
 
 def main() -> None:

@@ -1,0 +1,1 @@
+"""Nearly empty on purpose: nothing that a third party needs lives here."""

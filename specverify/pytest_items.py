@@ -1,0 +1,174 @@
+"""What the plugin parametrises with: checks bound to a run's settings, and subjects that are built when needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specverify.adapters.resolve import as_subject, resolve_subjects
+from specverify.catalogue import select as select_checks
+from specverify.checks.registry import Check
+from specverify.core.errors import UsageError
+from specverify.core.outcomes import CheckResult, Kind, Outcome
+from specverify.known_failures import read_known_failures
+from specverify.profiles import profile as profile_ids
+from specverify.pytest_state import current_item
+from specverify.report.text import render_result
+from specverify.runner import run_checks
+
+# Evidence that several checks share, by subject name; one process runs many tests.
+_shared: dict[str, dict[str, Any]] = {}
+
+
+class LazySubject:
+    """A subject by name; built when its first check runs, once in each process."""
+
+    def __init__(self, name: str, source: Any) -> None:
+        self.name = name
+        self._source = source
+        self._made: Any = None
+
+    @property
+    def subject(self) -> Any:
+        if self._made is None:
+            self._made = as_subject(self._source, self.name)
+        return self._made
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class BoundCheck:
+    """One check with the settings of the run. Call it with a subject inside a pytest test."""
+
+    check: Check
+    shares: int
+    alpha: float
+    seed: int
+    effort: float
+    known_failure: str
+    is_required: bool
+    rerun: str = ""
+
+    @property
+    def id(self) -> str:
+        return self.check.id
+
+    def __call__(self, subject: Any) -> CheckResult:
+        """Judges the subject: returns if it passes, skips with the reason if it cannot be decided, fails otherwise."""
+        __tracebackhide__ = True
+        target = subject.subject if isinstance(subject, LazySubject) else as_subject(subject, "subject")
+        name = subject.name if isinstance(subject, LazySubject) else target.name
+        report = run_checks(
+            target, checks=[self.check], seed=self.seed, alpha=self.alpha, effort=self.effort,
+            known_failures={self.id: self.known_failure} if self.known_failure else None,
+            alpha_shares=self.shares, rerun=self.rerun, shared=_shared.setdefault(name, {}),
+        )  # fmt: skip
+        (result,) = report.results
+        _remember(result)
+        if result.outcome is Outcome.FAILED and result.known_failure:
+            pytest.xfail(result.known_failure)
+        if result.outcome is Outcome.FAILED:
+            pytest.fail(render_result(result), pytrace=False)
+        if result.outcome is Outcome.CRASHED:
+            pytest.fail(f"{render_result(result)}\n{result.figures.get('traceback', '')}", pytrace=False)
+        if result.outcome is not Outcome.PASSED:
+            if self.is_required:
+                pytest.fail(f"required by the profile, but {render_result(result)}", pytrace=False)
+            pytest.skip(f"{result.outcome.value}: {result.reason}")
+        return result
+
+    def __repr__(self) -> str:
+        return self.id
+
+
+def bound_checks(
+    *,
+    num_subjects: int,
+    known_failures: Mapping[str, str] | None,
+    select: Sequence[str] | None,
+    profile: str | None,
+    alpha: float,
+    seed: int,
+    effort: float,
+    rerun: str = "",
+) -> Sequence[BoundCheck]:
+    """All selected checks with their share of the alarm budget. Raises UsageError for unknown ids."""
+    chosen = select_checks(select)
+    known = dict(known_failures or {})
+    if known:
+        # Strict over the whole catalogue, and over this selection: an id that is not run excuses nothing.
+        select_checks(list(known), chosen)
+    required = set(profile_ids(profile)) if profile else set()
+    # Capabilities are not known yet, so every statistical check of every subject gets a share.
+    shares = max(1, num_subjects * sum(one.kind is Kind.STATISTICAL for one in chosen))
+    return [
+        BoundCheck(one, shares, alpha, seed, effort, known.get(one.id, ""), one.id in required, rerun) for one in chosen
+    ]
+
+
+def checks_of_engine(config: pytest.Config) -> Sequence[Any]:
+    """(subject, check) pairs for the engine given on the command line, or one skipped placeholder."""
+    spec = config.getoption("--engine")
+    if spec is None:
+        return [_nothing("give --engine MODULE:FACTORY to judge an engine")]
+    try:
+        subjects = resolve_subjects(spec, options=_engine_options(config))
+        known_file = config.getoption("--specverify-known-failures")
+        checks = bound_checks(
+            num_subjects=len(subjects),
+            known_failures=read_known_failures(Path(known_file)) if known_file else None,
+            select=config.getoption("--specverify-select"),
+            profile=config.getoption("--specverify-profile"),
+            alpha=config.getoption("--specverify-alpha"),
+            seed=config.getoption("--specverify-seed"),
+            effort=config.getoption("--specverify-effort"),
+            rerun=f"specverify check {spec}",
+        )
+    except UsageError as error:
+        raise pytest.UsageError(str(error)) from error
+    lazy = [LazySubject(subject.name, subject) for subject in subjects]
+    prefix = "" if len(lazy) == 1 else "{}-"
+    return [
+        pytest.param((subject, check), id=prefix.format(subject.name.replace(" ", "-")) + check.id)
+        for subject in lazy
+        for check in checks
+    ]
+
+
+def golden_of_engine(config: pytest.Config) -> Sequence[Any]:
+    """(engine spec, trace file) pairs of the folder given on the command line, or one skipped placeholder."""
+    folder = config.getoption("--golden")
+    if folder is None:
+        return [_nothing("give --golden FOLDER to hold the engine to its golden traces")]
+    from specverify.golden import trace_files
+
+    try:
+        files = trace_files(Path(folder))
+    except UsageError as error:
+        raise pytest.UsageError(str(error)) from error
+    return [pytest.param((config.getoption("--engine") or "", file), id=file.name) for file in files]
+
+
+def _engine_options(config: pytest.Config) -> Mapping[str, Any]:
+    from specverify.adapters.resolve import parse_options
+
+    return parse_options(config.getoption("--engine-option"))
+
+
+def _nothing(reason: str) -> Any:
+    return pytest.param(None, marks=pytest.mark.skip(reason=reason), id="none")
+
+
+def _remember(result: CheckResult) -> None:
+    """Hands the result to the terminal summary, through the report, so that it survives xdist."""
+    item = current_item()
+    if item is not None:
+        text = result.worth if result.outcome is Outcome.PASSED else result.reason
+        line = f"{result.outcome.value}  {result.check_id}  {result.subject}"
+        item.user_properties.append(("specverify", f"{line}   {text}" if text else line))
