@@ -1,0 +1,209 @@
+"""Write, load and cache a probe pair: two tiny checkpoints whose exact laws are known, and their manifest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from specverify.core.errors import UsageError
+from specverify.probe import weights
+from specverify.probe.files import WORDS, write_checkpoint
+from specverify.probe.measure import measurements
+from specverify.probe.oracle import LlamaShape, Oracle
+
+FORMAT = "specverify-probe"
+FORMAT_VERSION = 1
+DEFAULT_SEED = 0
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True, eq=False)
+class ProbePair:
+    """A target and a draft checkpoint in Hugging Face format, and what is known of them.
+
+    manifest: digests, seed, prompts, laws and sensitivity, as JSON types.
+    """
+
+    directory: Path
+    manifest: Mapping[str, Any]
+    vocab_size: int = weights.VOCAB_SIZE
+    bos_token_id: int = weights.BOS
+    eos_token_id: int = weights.EOS
+    pad_token_id: int = weights.PAD
+
+    @property
+    def target_dir(self) -> Path:
+        return self.directory / "target"
+
+    @property
+    def draft_dir(self) -> Path:
+        return self.directory / "draft"
+
+    @property
+    def seed(self) -> int:
+        return int(self.manifest["seed"])
+
+    @cached_property
+    def target_oracle(self) -> Oracle:
+        return Oracle.from_checkpoint(self.target_dir)
+
+    @cached_property
+    def draft_oracle(self) -> Oracle:
+        return Oracle.from_checkpoint(self.draft_dir)
+
+    @property
+    def prompts(self) -> tuple[tuple[int, ...], ...]:
+        """Standard prompts: a begin token and words drawn from the target's own law, of several lengths."""
+        return _prompts(self.manifest["prompts"])
+
+    @property
+    def lookup_prompts(self) -> tuple[tuple[int, ...], ...]:
+        """Prompts in which every word occurs before its likeliest successor, so that prompt lookup always drafts."""
+        return _prompts(self.manifest["lookup_prompts"])
+
+    def text(self, token_ids: tuple[int, ...]) -> str:
+        """The words of these token ids, for reports."""
+        return " ".join(WORDS[token] for token in token_ids)
+
+
+def write_probe(directory: str | Path, *, seed: int = DEFAULT_SEED) -> ProbePair:
+    """Writes a probe pair and its manifest; the same seed gives the same bytes.
+
+    Raises UsageError where the directory holds something else.
+    """
+    folder = Path(directory).expanduser()
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file; give a directory to write the probe pair to")
+    if folder.exists() and any(folder.iterdir()) and not (folder / MANIFEST).is_file():
+        raise UsageError(f"{folder} is not empty and holds no probe pair; give a new or an empty directory")
+    target, draft = weights.build_weights(_checked_seed(seed))
+    write_checkpoint(folder / "target", target, num_layers=weights.TARGET_LAYERS)
+    write_checkpoint(folder / "draft", draft, num_layers=weights.DRAFT_LAYERS)
+    content = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "seed": seed,
+        "files": {
+            path.relative_to(folder).as_posix(): {"sha256": _digest(path.read_bytes()), "bytes": path.stat().st_size}
+            for path in sorted([*(folder / "target").iterdir(), *(folder / "draft").iterdir()])
+        },
+        **measurements(
+            Oracle(_shape(weights.TARGET_LAYERS), target), Oracle(_shape(weights.DRAFT_LAYERS), draft), seed=seed
+        ),
+    }
+    manifest = {**content, "sha256": _digest(_canonical(content))}
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    return ProbePair(folder, manifest)
+
+
+def load_probe(directory: str | Path) -> ProbePair:
+    """The probe pair in a directory, every file held against its digest.
+
+    Raises UsageError where the pair is missing, truncated or altered, or of another format version.
+    """
+    folder = Path(directory).expanduser()
+    again = f"write it again with: specverify probe {folder}"
+    if not (folder / MANIFEST).is_file():
+        raise UsageError(f"{folder} holds no probe pair (no {MANIFEST}); write one with: specverify probe {folder}")
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        content = {key: value for key, value in manifest.items() if key != "sha256"}
+        is_whole = manifest.get("format") == FORMAT and manifest.get("sha256") == _digest(_canonical(content))
+    except (ValueError, AttributeError) as error:
+        raise UsageError(f"{folder / MANIFEST} is not readable ({error}); {again}") from error
+    if manifest.get("format_version", FORMAT_VERSION) != FORMAT_VERSION:
+        raise UsageError(
+            f"{folder} is a probe pair of format version {manifest['format_version']}, this specverify reads version "
+            f"{FORMAT_VERSION}; {again}"
+        )
+    if not is_whole:
+        raise UsageError(f"{folder / MANIFEST} was altered: it does not match its own digest; {again}")
+    for name, wanted in manifest["files"].items():
+        _check_file(folder / name, wanted, again)
+    return ProbePair(folder, manifest)
+
+
+def default_probe() -> ProbePair:
+    """The probe pair of the default seed, from the user's cache ($SPECVERIFY_CACHE, or the usual place).
+
+    Written on first use; a damaged copy is replaced, with a warning.
+    """
+    recipe_name = _digest(repr(weights.DEFAULT_RECIPE).encode())[:8]
+    folder = _cache_root() / f"probe-v{FORMAT_VERSION}-seed{DEFAULT_SEED}-{recipe_name}"
+    if folder.is_dir():
+        try:
+            return load_probe(folder)
+        except UsageError as damage:
+            warnings.warn(f"the cached probe pair is damaged and is written again: {damage}", stacklevel=2)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        # Written aside and moved into place, so that a parallel process never sees half a pair.
+        fresh = Path(tempfile.mkdtemp(prefix=folder.name + ".", dir=folder.parent))
+    except OSError as error:
+        raise UsageError(f"cannot write to the cache {folder.parent} ({error}); set SPECVERIFY_CACHE") from error
+    write_probe(fresh, seed=DEFAULT_SEED)
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        fresh.rename(folder)
+    except OSError:
+        # Another process was quicker; its pair has the same bytes.
+        shutil.rmtree(fresh, ignore_errors=True)
+    return load_probe(folder)
+
+
+def _cache_root() -> Path:
+    import platformdirs
+
+    return Path(os.environ.get("SPECVERIFY_CACHE") or platformdirs.user_cache_dir("specverify"))
+
+
+def _check_file(path: Path, wanted: Mapping[str, Any], again: str) -> None:
+    if not path.is_file():
+        raise UsageError(f"{path} is missing; {again}")
+    size = path.stat().st_size
+    if size != wanted["bytes"]:
+        state = "truncated" if size < wanted["bytes"] else "altered"
+        raise UsageError(f"{path} is {state}: it has {size} bytes, the manifest says {wanted['bytes']}; {again}")
+    if _digest(path.read_bytes()) != wanted["sha256"]:
+        raise UsageError(f"{path} was altered: its sha256 is not the manifest's; {again}")
+
+
+def _checked_seed(seed: int) -> int:
+    if seed < 0:
+        raise UsageError(f"seed is {seed}; give 0 or a positive whole number")
+    return seed
+
+
+def _shape(num_layers: int) -> LlamaShape:
+    return LlamaShape(
+        vocab_size=weights.VOCAB_SIZE,
+        hidden_size=weights.HIDDEN_SIZE,
+        intermediate_size=weights.INTERMEDIATE_SIZE,
+        num_layers=num_layers,
+        num_heads=weights.NUM_HEADS,
+        num_kv_heads=weights.NUM_KV_HEADS,
+        head_dim=weights.HEAD_DIM,
+        rope_theta=weights.ROPE_THETA,
+        rms_norm_eps=weights.RMS_NORM_EPS,
+    )
+
+
+def _prompts(stored: list[list[int]]) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(int(token) for token in prompt) for prompt in stored)
+
+
+def _canonical(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

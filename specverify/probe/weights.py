@@ -1,0 +1,143 @@
+"""The seeded weights of a probe pair: constructed, not merely drawn, so that no fault can hide in them.
+
+Everything is made from raw PCG64 output with exact arithmetic, so that a seed gives the same bytes everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+VOCAB_SIZE = 32
+PAD, BOS, EOS, UNK = range(4)
+FIRST_WORD = 4
+HIDDEN_SIZE = 128
+INTERMEDIATE_SIZE = 256
+NUM_HEADS = 2
+NUM_KV_HEADS = 1
+HEAD_DIM = 64  # the smallest that paged attention kernels commonly take
+ROPE_THETA = 10000.0
+RMS_NORM_EPS = 1e-5
+TARGET_LAYERS = 2
+DRAFT_LAYERS = 1
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How loud each part of a probe model is. Chosen by measuring: see specverify.probe.sensitivity.
+
+    embedding: the current token itself. successor: what the head adds for the one word that follows it most
+      often, so that word pairs repeat (prompt lookup lives on it).
+    first_attention, second_attention, feed_forward: what a layer adds, per unit of normalised input.
+    sharpness: spread of the attention scores; high means few rows matter much, low means all matter little.
+    num_frequencies: rotary pairs that carry the scores; few and fast ones make positions matter.
+    logits: spread of the logits. draft_noise: how far the draft's weights are from the target's first layer.
+    special_bias, eos_bias: constant added to the logits of the special tokens, in nats.
+    """
+
+    embedding: float = 0.6
+    successor: float = 0.5
+    first_attention: float = 1.6
+    second_attention: float = 1.2
+    feed_forward: float = 0.4
+    sharpness: float = 1.4
+    num_frequencies: int = 8
+    logits: float = 1.5
+    draft_noise: float = 0.3
+    special_bias: float = -2.5
+    eos_bias: float = -1.0
+
+
+DEFAULT_RECIPE = Recipe()
+
+
+class _Noise:
+    """Independent entries of mean 0 and variance 1, uniform, from raw bits (a stream that numpy never changes)."""
+
+    def __init__(self, seed: int) -> None:
+        self._bits = np.random.PCG64(seed)
+
+    def __call__(self, *shape: int) -> Array:
+        raw = self._bits.random_raw(int(np.prod(shape)))
+        unit = (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        result: Array = ((unit - 0.5) * np.sqrt(12.0)).reshape(shape)
+        return result
+
+
+def build_weights(seed: int, recipe: Recipe = DEFAULT_RECIPE) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Target and draft tensors by their Hugging Face names, float64 values that are exact in float32."""
+    noise = _Noise(seed)
+    target = _outer_weights(noise, recipe)
+    target |= _layer_weights(noise, recipe, layer=0, attention=recipe.first_attention)
+    target |= _layer_weights(noise, recipe, layer=1, attention=recipe.second_attention)
+    draft = {name: tensor for name, tensor in target.items() if ".layers.1." not in name}
+    draft = {name: _disturbed(tensor, recipe.draft_noise, noise) for name, tensor in draft.items()}
+    return _as_float32(target), _as_float32(draft)
+
+
+def _outer_weights(noise: _Noise, recipe: Recipe) -> dict[str, Array]:
+    embedding = recipe.embedding * noise(VOCAB_SIZE, HIDDEN_SIZE)
+    # Channel 0 is the same for every token and no layer writes to it: it carries the constant bias.
+    embedding[:, 0] = 1.0
+    head = recipe.logits / np.sqrt(HIDDEN_SIZE) * noise(VOCAB_SIZE, HIDDEN_SIZE)
+    word, following = _successors(noise)
+    head[following] += recipe.successor / np.sqrt(HIDDEN_SIZE) * (embedding[word] / recipe.embedding)
+    head[:, 0] = 0.0
+    head[[PAD, BOS, UNK], 0] = recipe.special_bias
+    head[EOS, 0] = recipe.eos_bias
+    return {
+        "model.embed_tokens.weight": embedding,
+        "model.norm.weight": np.ones(HIDDEN_SIZE),
+        "lm_head.weight": head,
+    }
+
+
+def _successors(noise: _Noise) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """All words in the order of one long cycle, and the word after each."""
+    cycle = FIRST_WORD + noise(VOCAB_SIZE - FIRST_WORD).argsort()
+    return cycle, np.roll(cycle, -1)
+
+
+def _layer_weights(noise: _Noise, recipe: Recipe, *, layer: int, attention: float) -> dict[str, Array]:
+    fan_in = 1.0 / np.sqrt(HIDDEN_SIZE)
+    # Scores use only the fastest rotary pairs, entries i and i + head_dim / 2 for small i.
+    carries = np.arange(HEAD_DIM) % (HEAD_DIM // 2) < recipe.num_frequencies
+    # Variance of a score is 2 * num_frequencies * (query scale * key scale)^2 / head_dim.
+    scale = np.sqrt(recipe.sharpness / np.sqrt(2 * recipe.num_frequencies / HEAD_DIM))
+    scores = scale * fan_in * carries[:, None]
+    tensors = {
+        "input_layernorm.weight": np.ones(HIDDEN_SIZE),
+        "self_attn.q_proj.weight": np.tile(scores, (NUM_HEADS, 1)) * noise(NUM_HEADS * HEAD_DIM, HIDDEN_SIZE),
+        "self_attn.k_proj.weight": np.tile(scores, (NUM_KV_HEADS, 1)) * noise(NUM_KV_HEADS * HEAD_DIM, HIDDEN_SIZE),
+        "self_attn.v_proj.weight": fan_in * noise(NUM_KV_HEADS * HEAD_DIM, HIDDEN_SIZE),
+        "self_attn.o_proj.weight": attention / np.sqrt(NUM_HEADS * HEAD_DIM) * noise(HIDDEN_SIZE, NUM_HEADS * HEAD_DIM),
+        "post_attention_layernorm.weight": np.ones(HIDDEN_SIZE),
+        "mlp.gate_proj.weight": fan_in * noise(INTERMEDIATE_SIZE, HIDDEN_SIZE),
+        "mlp.up_proj.weight": fan_in * noise(INTERMEDIATE_SIZE, HIDDEN_SIZE),
+        "mlp.down_proj.weight": recipe.feed_forward
+        * 2.0
+        / np.sqrt(INTERMEDIATE_SIZE)
+        * noise(HIDDEN_SIZE, INTERMEDIATE_SIZE),
+    }
+    for name in ("self_attn.o_proj.weight", "mlp.down_proj.weight"):
+        tensors[name][0] = 0.0
+    return {f"model.layers.{layer}.{name}": tensor for name, tensor in tensors.items()}
+
+
+def _disturbed(tensor: Array, amount: float, noise: _Noise) -> Array:
+    """The tensor with relative noise on every entry that is not zero; norms and channel 0 stay as they are."""
+    if tensor.ndim == 1:
+        return tensor
+    changed: Array = tensor * np.sqrt(1.0 - amount**2) + amount * np.abs(tensor) * noise(*tensor.shape)
+    if tensor.shape == (VOCAB_SIZE, HIDDEN_SIZE):
+        changed[:, 0] = tensor[:, 0]
+    return changed
+
+
+def _as_float32(tensors: Mapping[str, Array]) -> dict[str, Array]:
+    return {name: tensor.astype(np.float32).astype(np.float64) for name, tensor in tensors.items()}
