@@ -23,10 +23,10 @@ lint: $(VENV)/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m specverify.docs --check
+	$(BIN)/python docs/generate.py --check
 
 docs: $(VENV)/installed
-	$(BIN)/python -m specverify.docs
+	$(BIN)/python docs/generate.py
 
 $(VENV)/installed: pyproject.toml constraints-cpu.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -1,0 +1,77 @@
+"""A report as one self-contained HTML page: no network, readable on a phone and in the dark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from specverify.core.errors import UsageError
+from specverify.core.outcomes import CheckResult, Outcome, Report
+from specverify.report.json import plain
+from specverify.report.plots import law_plot, margin_plot
+from specverify.report.text import render_result, render_summary
+
+
+def render_html(report: Report) -> str:
+    """The page as text."""
+    template = resources.files("specverify.report").joinpath("template.html").read_text(encoding="utf-8")
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    subjects = [
+        {"name": name, "results": [_view(result) for result in report.results if result.subject == name]}
+        for name in dict.fromkeys(result.subject for result in report.results)
+    ]
+    return environment.from_string(template).render(
+        subjects=subjects,
+        summary=render_summary(report),
+        counts=[(outcome.value, report.count(outcome)) for outcome in Outcome],
+        failed=report.count(Outcome.FAILED) > 0,
+    )
+
+
+def write_html(report: Report, path: Path) -> None:
+    """Writes the page. Raises UsageError where path cannot be written."""
+    try:
+        path.write_text(render_html(report), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {path}: {error.strerror}; give --html a file in a folder that exists"
+        ) from error
+
+
+def _view(result: CheckResult) -> Mapping[str, Any]:
+    return {
+        "id": result.check_id,
+        "outcome": result.outcome.value,
+        "claim": result.claim,
+        "text": result.worth if result.outcome is Outcome.PASSED else result.reason,
+        "message": render_result(result) if result.outcome is Outcome.FAILED else "",
+        "more": [_finding_view(finding) for finding in result.findings],
+        "figures": _figures(result.figures),
+        "seconds": f"{result.seconds:.1f}",
+        "known": result.known_failure,
+        "rerun": result.rerun,
+        "plot": margin_plot(result.figures),
+    }
+
+
+def _finding_view(finding: Any) -> Mapping[str, Any]:
+    return {
+        "headline": finding.headline,
+        "rows": finding.table.rows if finding.table else (),
+        "not_noise": finding.not_noise,
+        "where": finding.where,
+        "likely_cause": finding.likely_cause,
+        "plot": law_plot(finding.details),
+    }
+
+
+def _figures(figures: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
+    return [
+        (name.replace("_", " "), f"{value:.4g}" if isinstance(value, float) else str(plain(value)))
+        for name, value in figures.items()
+        if name != "traceback"
+    ]
