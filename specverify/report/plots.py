@@ -6,6 +6,7 @@ A bar chart of a dozen rectangles needs no plotting library at run time, and non
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import Any
 
 _WIDTH, _HEIGHT, _MAX_BARS = 560, 160, 40
@@ -16,7 +17,7 @@ def law_plot(details: Mapping[str, Any]) -> str:
     observed, wanted = details.get("observed_law"), details.get("wanted_law")
     if observed is None or wanted is None or len(observed) != len(wanted) or not len(wanted):
         return ""
-    labels = details.get("law_labels") or list(range(len(wanted)))
+    labels = [escape(str(label)) for label in details.get("law_labels") or range(len(wanted))]
     rows = list(zip(labels, observed, wanted, strict=True))[:_MAX_BARS]
     top = max(max(float(o), float(w)) for _, o, w in rows) or 1.0
     slot = _WIDTH / len(rows)
