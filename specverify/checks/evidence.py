@@ -1,0 +1,239 @@
+"""Standard runs of an engine, made once in a run of the suite and shared by every check that judges traces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from specverify.checks.registry import CheckContext
+from specverify.core.capabilities import Capability
+from specverify.core.errors import UsageError
+from specverify.core.scenario import Purpose, scenarios_of
+from specverify.core.types import Request, SamplingParams, Step, Trace
+
+GREEDY = SamplingParams(temperature=0.0)
+SAMPLED = SamplingParams()
+# Accept everything, reject everything, now and then, and steps without a draft: every path through a step.
+STANDARD_DRAFTERS = ("self", "anti", "alternating", "sometimes-empty")
+DEFAULT_NEW_TOKENS = 24
+NUM_PROMPTS = 6
+# Ids that mean something special in nearly every vocabulary are kept out of made-up prompts.
+_FIRST_WORD_ID = 4
+_LAST_WORD_ID = 31
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """Traces of one generate call.
+
+    drafter: "own" for the engine as it came, "recorded" for a file, else the standard drafter that was put in.
+    engine: the engine that ran, or the recorded subject.
+    """
+
+    drafter: str
+    sampling: SamplingParams
+    traces: tuple[Trace, ...]
+    engine: Any
+
+    @property
+    def label(self) -> str:
+        how = "greedy" if self.sampling.is_greedy else "sampled"
+        return f"{how}, {self.drafter} drafter" if self.drafter != "recorded" else f"{how}, recorded"
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """One step, where it was seen, and the step before it in the same trace."""
+
+    run: Run
+    trace: Trace
+    step: Step
+    previous: Step | None
+
+    @property
+    def committed_after(self) -> int:
+        """Committed tokens, prompt included, when the step ends."""
+        return self.step.start_position + len(self.step.token_ids)
+
+    def describe(self) -> str:
+        return f"{self.run.label}, request {self.trace.request.request_id}, step {self.step.index}"
+
+
+def once(context: CheckContext, key: str, make: Callable[[], Value]) -> Value:
+    """The value made under this name in this run of the suite; made on the first call."""
+    if key not in context.shared:
+        context.shared[key] = make()
+    value: Value = context.shared[key]
+    return value
+
+
+def is_recorded(subject: Any) -> bool:
+    return not hasattr(subject, "generate")
+
+
+def standard_prompts(subject: Any, context: CheckContext) -> tuple[tuple[int, ...], ...]:
+    """Prompts of different lengths, half of them repetitive so that prompt lookup finds something to copy."""
+    brought = getattr(subject, "prompts", None)
+    if brought:
+        return tuple(tuple(int(token) for token in prompt) for prompt in brought)
+    for scenario in scenarios_of(subject, Purpose.GREEDY):
+        return scenario.prompts
+    return once(context, "evidence/prompts", lambda: tuple(_made_up_prompts(subject, context)))
+
+
+def _made_up_prompts(subject: Any, context: CheckContext) -> Iterator[tuple[int, ...]]:
+    generator = context.streams.generator("evidence", "prompts")
+    vocab_size = getattr(getattr(subject, "checkpoint", subject), "vocab_size", _LAST_WORD_ID + 1)
+    for index in range(NUM_PROMPTS):
+        words = generator.integers(_FIRST_WORD_ID, min(int(vocab_size), _LAST_WORD_ID + 1), size=3 + index)
+        prompt = tuple(int(word) for word in words)
+        yield (1, *prompt, *prompt[:-1]) if index % 2 else (1, *prompt)
+
+
+def new_tokens(subject: Any) -> int:
+    """Length of a standard run; slow engines say how much they can bear."""
+    return int(getattr(subject, "max_new_tokens", DEFAULT_NEW_TOKENS))
+
+
+def standard_requests(subject: Any, context: CheckContext, sampling: SamplingParams) -> tuple[Request, ...]:
+    """One request per standard prompt, seeded where they are sampled and the engine honours seeds."""
+    seeded = Capability.SEED in subject.capabilities and not sampling.is_greedy
+    return tuple(
+        Request(
+            prompt_token_ids=prompt,
+            max_new_tokens=new_tokens(subject),
+            sampling=sampling,
+            seed=context.streams.integer("evidence", "seed", index) % 2**31 if seeded else None,
+            request_id=str(index),
+        )
+        for index, prompt in enumerate(standard_prompts(subject, context))
+    )
+
+
+def generate(subject: Any, requests: Sequence[Request], *, speculate: bool) -> tuple[Trace, ...]:
+    """One generate call. Raises UsageError where the adapter returns another number of traces than requests."""
+    traces = tuple(subject.generate(list(requests), speculate=speculate))
+    if len(traces) != len(requests):
+        raise UsageError(
+            f"{subject.name} returned {len(traces)} traces for {len(requests)} requests; "
+            "return one per request, in their order"
+        )
+    return traces
+
+
+def with_drafter(subject: Any, drafter: str) -> Any:
+    """The engine with a standard drafter put in; "own" is the engine as it came."""
+    return subject if drafter == "own" else subject.with_proposer(drafter)
+
+
+def drafters(subject: Any) -> tuple[str, ...]:
+    scripted = Capability.SCRIPTED_PROPOSER in subject.capabilities
+    return ("own", *STANDARD_DRAFTERS) if scripted else ("own",)
+
+
+def plain_run(subject: Any, context: CheckContext) -> Run:
+    """Greedy, speculation off. Of a recorded subject: its greedy traces without speculation, perhaps none."""
+    return _runs(subject, context, GREEDY, speculate=False, names=("own",))[0]
+
+
+def greedy_runs(subject: Any, context: CheckContext) -> tuple[Run, ...]:
+    """Greedy, speculation on, with the engine's own drafter and every standard one it accepts."""
+    return _runs(subject, context, GREEDY, speculate=True, names=_names(subject))
+
+
+def sampled_runs(subject: Any, context: CheckContext) -> tuple[Run, ...]:
+    """Sampled at temperature 1, speculation on, with the engine's own drafter and every standard one."""
+    return _runs(subject, context, SAMPLED, speculate=True, names=_names(subject))
+
+
+def speculated_runs(subject: Any, context: CheckContext) -> tuple[Run, ...]:
+    """All standard runs with speculation on."""
+    return (*greedy_runs(subject, context), *sampled_runs(subject, context))
+
+
+def _names(subject: Any) -> tuple[str, ...]:
+    return ("recorded",) if is_recorded(subject) else drafters(subject)
+
+
+def _runs(
+    subject: Any, context: CheckContext, sampling: SamplingParams, *, speculate: bool, names: Sequence[str]
+) -> tuple[Run, ...]:
+    if is_recorded(subject):
+        return (_recorded_run(subject, sampling, speculate),)
+    return tuple(_one_run(subject, context, sampling, speculate, name) for name in names)
+
+
+def _recorded_run(subject: Any, sampling: SamplingParams, speculate: bool) -> Run:
+    traces = tuple(
+        trace
+        for trace in subject.traces
+        if trace.speculated is speculate and trace.request.sampling.is_greedy is sampling.is_greedy
+    )
+    return Run("recorded", sampling, traces, subject)
+
+
+def _one_run(subject: Any, context: CheckContext, sampling: SamplingParams, speculate: bool, name: str) -> Run:
+    key = f"evidence/run/{'on' if speculate else 'off'}/{sampling.temperature:g}/{name}"
+
+    def make() -> Run:
+        engine = with_drafter(subject, name)
+        requests = standard_requests(subject, context, sampling)
+        return Run(name, sampling, generate(engine, requests, speculate=speculate), engine)
+
+    return once(context, key, make)
+
+
+def places(runs: Sequence[Run]) -> Iterator[Place]:
+    """Every step of every trace, with the step before it."""
+    for run in runs:
+        for trace in run.traces:
+            previous: Step | None = None
+            for step in trace.steps:
+                yield Place(run, trace, step, previous)
+                previous = step
+
+
+def smallest(found: Sequence[Place]) -> Place:
+    """The place with the fewest committed tokens: the easiest one to think through."""
+    return min(found, key=lambda place: (place.step.start_position, place.step.num_draft_tokens, place.step.index))
+
+
+def count_steps(context: CheckContext, seen: Sequence[Place]) -> None:
+    """Counts what the steps exercised: steps, rejections, full accepts, accepted-0, accepted-1 and so on."""
+    for place in seen:
+        step = place.step
+        context.exercised("steps")
+        if step.num_draft_tokens == 0:
+            context.exercised("empty-drafts")
+            continue
+        context.exercised("drafted-tokens", step.num_draft_tokens)
+        context.exercised("rejections" if step.is_rejection else "full-accepts")
+        context.exercised(f"accepted-{step.num_accepted}")
+
+
+def accept_length_line(context: CheckContext) -> str:
+    """For the pass line: how many steps accepted 0, 1, 2 ... draft tokens."""
+    lengths = sorted(int(name[9:]) for name in context.counters if name.startswith("accepted-"))
+    counts = ", ".join(str(context.counters[f"accepted-{length}"]) for length in lengths)
+    names = ", ".join(str(length) for length in lengths)
+    return (
+        f"{context.counters['steps']} steps, {context.counters['rejections']} with a rejection "
+        f"(accepted {names}: {counts})"
+    )
+
+
+def committed_token_ids(trace: Trace) -> tuple[int, ...]:
+    """Prompt and new tokens."""
+    return (*trace.request.prompt_token_ids, *trace.token_ids)
+
+
+def token_text(token_ids: Sequence[int]) -> list[str]:
+    """Token ids as table cells."""
+    return [str(token) for token in token_ids]
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -1,0 +1,238 @@
+"""Greedy decoding: the same tokens with speculation on and off, or an explanation that is not a bug."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from specverify.checks import evidence, noise
+from specverify.checks.evidence import Run
+from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
+from specverify.core.capabilities import Capability
+from specverify.core.outcomes import Finding, Kind, Table
+from specverify.core.types import Step, Trace
+
+# Without scores a near tie cannot be told from a bug. Near ties are rare: this share of tokens or more is a bug.
+_DIVERGENCES_PER_TOKEN_WITHOUT_SCORES = 0.04
+
+
+@dataclass(frozen=True, eq=False)
+class Divergence:
+    """The first new token at which two greedy outputs of one prompt differ.
+
+    token_index: index among the new tokens; on, off: the two tokens, None where that output had already ended.
+    margin: log-probability of the best token minus that of `on`, and of `off`; None where nobody knows them.
+    """
+
+    run: Run
+    on: Trace
+    off: Trace
+    token_index: int
+    on_token: int | None
+    off_token: int | None
+    on_margin: float | None = None
+    off_margin: float | None = None
+
+    @property
+    def step(self) -> Step | None:
+        """The step that emitted the token."""
+        position = len(self.on.request.prompt_token_ids) + self.token_index
+        for step in self.on.steps:
+            if step.start_position <= position < step.start_position + len(step.token_ids):
+                return step
+        return None
+
+    def is_near_tie(self, tolerance: float) -> bool:
+        """Whether rounding can turn one of the two into the other: both are as good as the best token."""
+        margins = (self.on_margin, self.off_margin)
+        return all(margin is not None and margin <= tolerance for margin in margins)
+
+
+@check(
+    "greedy.on-equals-off",
+    claim="At temperature 0 speculation changes no token.",
+    kind=Kind.EXACT,
+    needs={Capability.GENERATE},
+    exercised_by=(Exercised("tokens"),),
+    catches=("kv-not-rolled-back", "position-target-off-by-one", "bonus-row-off-by-one", "accept-all"),
+    source="arXiv 2211.17192, section 2; huggingface/transformers#39421 for divergences that are only rounding",
+)
+def on_equals_off(subject: Any, context: CheckContext) -> Iterator[Finding]:
+    """Token for token, for every standard drafter. The first divergence of each prompt is explained.
+
+    It is a near tie where both tokens' log-probabilities, computed in float64 or by the engine's own score(), are
+    within a noise floor of the best one; that floor is measured on the engine (the same context in different
+    shapes), never below what its dtype implies. Anything else is a bug. After a near tie the two texts differ, so the
+    rest of that output is not compared.
+    """
+    plain = evidence.plain_run(subject, context)
+    again = evidence.generate(subject, [trace.request for trace in plain.traces], speculate=False)
+    unstable = {
+        first.request.request_id
+        for first, second in zip(plain.traces, again, strict=True)
+        if first.token_ids != second.token_ids
+    }
+    tolerance = 2.0 * noise.log_prob_noise(subject, context)
+    found: list[Divergence] = []
+    for run in evidence.greedy_runs(subject, context):
+        evidence.count_steps(context, list(evidence.places([run])))
+        for on, off in zip(run.traces, plain.traces, strict=True):
+            if on.request.request_id in unstable:
+                continue
+            divergence = first_divergence(run, on, off)
+            compared = divergence.token_index if divergence else len(on.token_ids)
+            context.exercised("tokens", compared)
+            if divergence is not None:
+                found.append(with_margins(divergence, subject, context))
+    if unstable and len(unstable) == len(plain.traces):
+        raise Inconclusive("plain greedy decoding gave other tokens when repeated; there is nothing to compare with")
+    bugs = [divergence for divergence in found if not divergence.is_near_tie(tolerance)]
+    unscored = [divergence for divergence in bugs if divergence.on_margin is None and None not in _tokens(divergence)]
+    if bugs and len(unscored) == len(bugs) and not _too_many(unscored, context):
+        raise Inconclusive(
+            f"{len(bugs)} outputs diverge and nobody can say by how much: declare SCORE, or load a probe checkpoint, "
+            "so that a near tie can be told from a bug"
+        )
+    if bugs:
+        yield _finding(min(bugs, key=lambda item: item.token_index), bugs, tolerance, context)
+    _say_worth(context, found, bugs, unstable, tolerance)
+
+
+def _say_worth(
+    context: CheckContext, found: Sequence[Divergence], bugs: Sequence[Divergence], unstable: set[str], tolerance: float
+) -> None:
+    ties = len(found) - len(bugs)
+    line = f"{context.counters['tokens']:,} tokens equal, {context.counters['rejections']} rejections"
+    if ties:
+        line += f"; {ties} near ties within {tolerance:.1g} explained"
+    if unstable:
+        line += f"; {len(unstable)} prompts left out, plain decoding is not repeatable there"
+    context.figures.update(near_ties=ties, divergences=len(found), log_prob_tolerance=tolerance)
+    context.worth(line)
+
+
+def first_divergence(run: Run, on: Trace, off: Trace) -> Divergence | None:
+    """Where two outputs of one prompt part; None where they are equal."""
+    for index, (on_token, off_token) in enumerate(zip(on.token_ids, off.token_ids, strict=False)):
+        if on_token != off_token:
+            return Divergence(run, on, off, index, on_token, off_token)
+    if len(on.token_ids) == len(off.token_ids):
+        return None
+    index = min(len(on.token_ids), len(off.token_ids))
+    on_rest, off_rest = on.token_ids[index:], off.token_ids[index:]
+    return Divergence(run, on, off, index, on_rest[0] if on_rest else None, off_rest[0] if off_rest else None)
+
+
+def _tokens(divergence: Divergence) -> tuple[int | None, int | None]:
+    return divergence.on_token, divergence.off_token
+
+
+def with_margins(divergence: Divergence, subject: Any, context: CheckContext) -> Divergence:
+    """With the margins of both tokens, where their probabilities are known."""
+    prefix = divergence.off.token_ids[: divergence.token_index]
+    log_probs = noise.next_log_probs(subject, divergence.off.request.prompt_token_ids, prefix)
+    if log_probs is None or None in _tokens(divergence):
+        return divergence
+    best = float(np.max(log_probs))
+    margins = [best - float(log_probs[token]) for token in _tokens(divergence) if token is not None]
+    return Divergence(
+        divergence.run, divergence.on, divergence.off, divergence.token_index, divergence.on_token,
+        divergence.off_token, margins[0], margins[1],
+    )  # fmt: skip
+
+
+def _too_many(unscored: Sequence[Divergence], context: CheckContext) -> bool:
+    tokens = context.counters["tokens"] + len(unscored)
+    return len(unscored) > 2 and len(unscored) / tokens > _DIVERGENCES_PER_TOKEN_WITHOUT_SCORES
+
+
+def _finding(worst: Divergence, bugs: Sequence[Divergence], tolerance: float, context: CheckContext) -> Finding:
+    index, prompt = worst.token_index, worst.on.request.prompt_token_ids
+    position = len(prompt) + index
+    shown = slice(max(0, index - 3), index + 5)
+    step = worst.step
+    return Finding(
+        headline=f"The outputs first differ at position {position} (new token {index}): "
+        f"{_name(worst.on_token)} with speculation, {_name(worst.off_token)} without.",
+        table=Table(
+            rows=(
+                ("new token", *(str(i) for i in range(len(worst.off.token_ids))[shown])),
+                ("speculation off", *evidence.token_text(worst.off.token_ids[shown])),
+                ("speculation on", *evidence.token_text(worst.on.token_ids[shown])),
+            )
+        ),
+        not_noise=_not_noise(worst, tolerance, len(bugs), context),
+        where=(
+            f"Seen in: {worst.run.label}, request {worst.on.request.request_id}, prompt {list(prompt)}.",
+            *(_slot(worst, step) if step is not None else ("It came from prefill, before any draft.",)),
+            f"{len(bugs)} outputs diverge: {_by_drafter(bugs)}.",
+        ),
+        likely_cause=_cause(bugs),
+        details={"token_index": index, "margin": worst.on_margin, "tolerance": tolerance, "divergences": len(bugs)},
+    )
+
+
+def _name(token: int | None) -> str:
+    return "the end" if token is None else f"token {token}"
+
+
+def _not_noise(worst: Divergence, tolerance: float, num_bugs: int, context: CheckContext) -> str:
+    if worst.on_margin is None or worst.off_margin is None:
+        if None in _tokens(worst):
+            return "Not a near tie: one output ends where the other goes on."
+        return (
+            f"No scores are available, but {num_bugs} outputs diverge within {context.counters['tokens']:,} tokens: "
+            "near ties are far rarer."
+        )
+    if worst.off_margin > tolerance:
+        return (
+            f"Not a near tie: plain decoding took a token {worst.off_margin:.3g} below the best one in "
+            f"log-probability; rounding explains {tolerance:.1g}. It is plain decoding that departs from the model here."
+        )
+    return (
+        f"Not a near tie: the token with speculation is {worst.on_margin:.3g} below the best one in log-probability; "
+        f"rounding explains {tolerance:.1g}."
+    )
+
+
+def _slot(worst: Divergence, step: Step) -> Iterator[str]:
+    slot = len(worst.on.request.prompt_token_ids) + worst.token_index - step.start_position
+    if slot < step.num_accepted:
+        what = f"an accepted draft token (number {slot} of {step.num_draft_tokens})"
+    elif step.is_rejection:
+        what = f"the token in place of rejected draft token {slot} of {step.num_draft_tokens}"
+    else:
+        what = f"the bonus token after {step.num_draft_tokens} accepted draft tokens"
+    yield f"It is {what}, in step {step.index}."
+
+
+def _by_drafter(bugs: Sequence[Divergence]) -> str:
+    names: dict[str, int] = {}
+    for divergence in bugs:
+        names[divergence.run.drafter] = names.get(divergence.run.drafter, 0) + 1
+    return ", ".join(f"{count} with the {name} drafter" for name, count in names.items())
+
+
+def _cause(bugs: Sequence[Divergence]) -> str:
+    """A cause that every divergence shares, or nothing."""
+    steps = [(divergence, divergence.step) for divergence in bugs]
+    kinds = set()
+    for divergence, step in steps:
+        if step is None or None in _tokens(divergence):
+            return ""
+        slot = len(divergence.on.request.prompt_token_ids) + divergence.token_index - step.start_position
+        kinds.add("draft" if slot < step.num_accepted else "residual" if step.is_rejection else "bonus")
+        if all(earlier.num_accepted == earlier.num_draft_tokens for earlier in divergence.on.steps[: step.index]):
+            kinds.add("no rejection before")
+    if len(bugs) < 2:
+        return ""
+    if kinds == {"bonus"} or kinds == {"bonus", "no rejection before"}:
+        return "the bonus token is taken from the wrong row: accepted and residual tokens are right everywhere."
+    if "draft" in kinds and "no rejection before" in kinds and kinds <= {"draft", "no rejection before"}:
+        return "draft tokens are accepted that the target would not have chosen."
+    if "no rejection before" not in kinds:
+        return "something a rejection leaves behind (cache rows, positions): no output diverges before its first one."
+    return ""

@@ -1,0 +1,224 @@
+"""What is in a cache row that should not be there, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specverify.checks import evidence, noise
+from specverify.checks.evidence import Place
+from specverify.checks.registry import CheckContext, Inconclusive
+from specverify.core.capabilities import Capability
+from specverify.core.outcomes import Finding, Table
+from specverify.core.types import Step
+
+Model = Literal["target", "draft"]
+Rows = NDArray[np.float64]
+
+
+def rows_after(step: Step, model: Model) -> Any:
+    return step.target_kv_rows if model == "target" else step.draft_kv_rows
+
+
+def prefill(place: Place, model: Model, token_ids: Sequence[int]) -> Rows:
+    """Rows [layers, 2, rows, heads, head_dim] of a fresh prefill by the engine that ran."""
+    return np.asarray(place.run.engine.prefill_kv_rows(model, tuple(token_ids)), dtype=np.float64)
+
+
+def row_differences(rows: Rows, wanted: Rows) -> Rows:
+    """Largest absolute difference of each row, over layers, keys, values, heads and channels: [rows]."""
+    if not rows.shape[2]:
+        return np.zeros(0)
+    result: Rows = np.abs(rows - wanted).max(axis=(0, 1, 3, 4))
+    return result
+
+
+def extra_rows(place: Place, model: Model, length: int, most: int, tolerance: float = 1e-6) -> Iterator[str]:
+    """Names the token that the first surplus row holds."""
+    step = place.step
+    index = most - step.start_position
+    if length <= most or not 0 <= index < step.num_draft_tokens:
+        return
+    token = step.draft_token_ids[index]
+    line = f"- Row {most} is one too many. Position {most} was drafted as token {token}"
+    line += ", which was rejected." if index >= step.num_accepted else "."
+    rows = rows_after(step, model)
+    if rows is not None and hasattr(place.run.engine, "prefill_kv_rows"):
+        text = (*evidence.committed_token_ids(place.trace)[: step.start_position], *step.draft_token_ids)
+        fresh = prefill(place, model, text[: most + 1])[:, :, most:]
+        gap = float(np.abs(np.asarray(rows, dtype=np.float64)[:, :, most : most + 1] - fresh).max())
+        if gap <= tolerance * max(1.0, float(np.abs(fresh).max())):
+            line += f" The row's keys and values equal those of token {token} prefilled there ({gap:.0e})."
+    yield line
+    if index < len(step.token_ids):
+        yield f"- However, position {most} is token {step.token_ids[index]}. From here on the {model} attends"
+        yield "  to a token that is not in the text."
+
+
+def what_a_user_sees(place: Place, plain: evidence.Run | None) -> Iterator[str]:
+    """The first visible wrong token of the same request, greedy runs only."""
+    if plain is None or not place.run.sampling.is_greedy:
+        return
+    twin = next((t for t in plain.traces if t.request.request_id == place.trace.request.request_id), None)
+    if twin is None:
+        return
+    for index, (on, off) in enumerate(zip(place.trace.token_ids, twin.token_ids, strict=False)):
+        if on != off:
+            position = len(twin.request.prompt_token_ids) + index
+            yield f"What a user sees: the first wrong token is at position {position}, {on} instead of {off}."
+            return
+    yield f"What a user sees: nothing in these {len(place.trace.token_ids)} tokens."
+
+
+def rollback_cause(wrong: Sequence[Place], judged: Sequence[Place], lengths: Sequence[int], wanted: int) -> str:
+    """The rule that every wrong and every right step obeys, if one of the known ones does.
+
+    lengths: rows after each judged step. wanted: by how many rows the smallest wrong step is off.
+    """
+    rejections = [(p, n) for p, n in zip(judged, lengths, strict=True) if p.step.is_rejection]
+    if rejections and all(n >= p.step.start_position + p.step.num_draft_tokens - 1 for p, n in rejections):
+        kept_all = {n - p.step.start_position - p.step.num_draft_tokens for p, n in rejections}
+        if len(kept_all) == 1 and any(p.step.num_draft_tokens - p.step.num_accepted > 1 for p, _ in rejections):
+            return "rejected rows are not dropped at all: after every rejection the whole draft is still in the cache."
+    kinds = {p.step.is_rejection for p in wrong}
+    when = "after every rejection" if kinds == {True} else "after every full accept" if kinds == {False} else ""
+    comparable = [p for p in judged if not when or p.step.is_rejection in kinds]
+    if when and len(comparable) == len(wrong):
+        how = "too many" if wanted > 0 else "too few"
+        return f"the rollback keeps {evidence.plural(abs(wanted), 'row')} {how} {when} ({len(wrong)} of {len(wrong)})."
+    return ""
+
+
+def wrong_rows(subject: Any, context: CheckContext, model: Model) -> Iterator[Finding]:
+    """Compares every recorded cache with a prefill of the committed tokens; one finding, the smallest case."""
+    runs = evidence.speculated_runs(subject, context)
+    judged: list[Place] = []
+    worst: list[tuple[Place, int, float, float]] = []
+    largest = 0.0
+    for place, rows, wanted in _compared(runs, model):
+        judged.append(place)
+        scale = max(float(np.abs(wanted).max(initial=0.0)), 1e-30)
+        allowed = scale * max(noise.floor(noise.ROW_FLOOR, place.run.engine), _prefill_noise(place, model, context))
+        differences = row_differences(rows, wanted)
+        bad = np.flatnonzero(~(differences <= allowed))
+        if bad.size:
+            worst.append((place, int(bad[0]), float(differences[bad[0]]), allowed))
+        elif differences.size:
+            largest = max(largest, float(differences.max()))
+    if not judged:
+        raise Inconclusive(f"no step shows the rows of a {model} cache")
+    evidence.count_steps(context, judged)
+    if worst:
+        first = evidence.smallest([place for place, *_ in worst])
+        place, row, difference, allowed = next(item for item in worst if item[0] is first)
+        yield _row_finding(place, row, difference, allowed, len(worst), len(judged), model, subject, context)
+    context.figures["largest_row_difference"] = largest
+    context.worth(f"{evidence.accept_length_line(context)}; rows within {largest:.0e}")
+
+
+def _compared(runs: Sequence[evidence.Run], model: Model) -> Iterator[tuple[Place, Rows, Rows]]:
+    fresh: tuple[Any, Rows] | None = None
+    for place in evidence.places(runs):
+        recorded = rows_after(place.step, model)
+        if recorded is None or not hasattr(place.run.engine, "prefill_kv_rows"):
+            continue
+        if fresh is None or fresh[0] is not place.trace:
+            fresh = (place.trace, prefill(place, model, evidence.committed_token_ids(place.trace)))
+        rows = np.asarray(recorded, dtype=np.float64)
+        # Rows past the committed tokens are kv.rejected-rows-dropped's business, except where they sit among them.
+        num_rows = min(rows.shape[2], place.committed_after, fresh[1].shape[2])
+        yield place, rows[:, :, :num_rows], fresh[1][:, :, :num_rows]
+
+
+def _prefill_noise(place: Place, model: Model, context: CheckContext) -> float:
+    """Relative difference of the rows that two prefills of different length share, times a safety factor."""
+
+    def measure() -> float:
+        tokens = evidence.committed_token_ids(place.trace)
+        whole, part = prefill(place, model, tokens), prefill(place, model, tokens[: max(2, len(tokens) // 2)])
+        shared = min(whole.shape[2], part.shape[2])
+        scale = max(float(np.abs(whole).max(initial=0.0)), 1e-30)
+        return noise.SAFETY * float(row_differences(whole[:, :, :shared], part[:, :, :shared]).max(initial=0.0)) / scale
+
+    return evidence.once(context, f"noise/rows/{model}/{place.run.drafter}", measure)
+
+
+def _row_finding(
+    place: Place, row: int, difference: float, allowed: float, num_wrong: int, num_judged: int, model: Model,
+    subject: Any, context: CheckContext,
+) -> Finding:  # fmt: skip
+    step = place.step
+    tokens = evidence.committed_token_ids(place.trace)
+    plain = None if evidence.is_recorded(subject) else evidence.plain_run(subject, context)
+    return Finding(
+        headline=f"After step {step.index} row {row} of the {model}'s cache is not that of token {tokens[row]}, "
+        f"which stands at position {row}.",
+        table=Table(
+            rows=(
+                ("starts with", str(step.start_position), "committed tokens"),
+                ("draft", *(evidence.token_text(step.draft_token_ids) or ["none"])),
+                ("accepted", str(step.num_accepted), "of", str(step.num_draft_tokens)),
+                ("committed", *evidence.token_text(step.token_ids)),
+                (f"row {row}", f"off by {difference:.3g}", f"allowed {allowed:.1g}"),
+            )
+        ),
+        not_noise=f"Not rounding: two prefills of different length agree within {allowed:.1g}.",
+        where=(
+            f"Seen in: {place.describe()}; {evidence.plural(num_wrong, 'step')} of {num_judged} wrong.",
+            *_holder(place, row, model),
+            *what_a_user_sees(place, plain),
+        ),
+        details={"row": row, "difference": difference, "allowed": allowed, "wrong_steps": num_wrong},
+    )
+
+
+def _holder(place: Place, row: int, model: Model) -> Iterator[str]:
+    """What the row really holds: another row of the text, or a draft token that was rejected."""
+    actual = np.asarray(rows_after(place.step, model), dtype=np.float64)[:, :, row : row + 1]
+    tokens = evidence.committed_token_ids(place.trace)
+    fresh = prefill(place, model, tokens)
+    scale = 1e-5 * max(1.0, float(np.abs(fresh).max()))
+    distances = np.abs(fresh - actual).max(axis=(0, 1, 3, 4))
+    nearest = int(distances.argmin())
+    if distances[nearest] <= scale:
+        shift = nearest - row
+        yield f"- It equals the row of position {nearest} (token {tokens[nearest]}): rows are shifted by {shift}."
+        return
+    for earlier in _steps_until(place):
+        index = row - earlier.start_position
+        if 0 <= index < earlier.num_draft_tokens and earlier.draft_token_ids[index] != tokens[row]:
+            text = (*tokens[: earlier.start_position], *earlier.draft_token_ids[: index + 1])
+            if float(np.abs(prefill(place, model, text)[:, :, row:] - actual).max()) <= scale:
+                token = earlier.draft_token_ids[index]
+                yield f"- It holds token {token}, drafted for position {row} in step {earlier.index} and rejected."
+                return
+    if not np.isfinite(actual).all():
+        yield "- It holds NaN or infinity."
+    elif not actual.any():
+        yield "- It holds zeros: the row was never written."
+    else:
+        yield from _shifted_position(place, row, actual, fresh, scale, model)
+
+
+def _shifted_position(place: Place, row: int, actual: Rows, fresh: Rows, scale: float, model: Model) -> Iterator[str]:
+    """Values do not depend on the position in the first layer, keys do: a right value with a wrong key says so."""
+    del place, model
+    value_gap = float(np.abs(actual[0, 1] - fresh[0, 1, row : row + 1]).max())
+    key_gap = float(np.abs(actual[0, 0] - fresh[0, 0, row : row + 1]).max())
+    if value_gap <= scale < key_gap:
+        yield "- In the first layer its value is right and its key is not: the token was given a wrong position."
+    elif value_gap <= scale and key_gap <= scale:
+        yield "- Its first layer is right and a later one is not: the token attended to wrong rows before it."
+    else:
+        yield "- It equals neither another row of this text nor a rejected draft token: perhaps another request's row."
+
+
+def _steps_until(place: Place) -> list[Step]:
+    return [step for step in place.trace.steps if step.index <= place.step.index]
+
+
+def can_show_rows(subject: Any) -> bool:
+    return Capability.KV_ROWS in subject.capabilities

@@ -1,0 +1,171 @@
+"""A request's seed decides its tokens, and nothing else does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from specverify.checks import evidence, greedy, noise
+from specverify.checks.registry import CheckContext, Exercised, check
+from specverify.core.capabilities import Capability
+from specverify.core.outcomes import Finding, Kind, Table
+from specverify.core.types import Request, Trace
+
+_NUM_SEEDS = 8
+# Rounding flips a sampled token with about this chance per token and unit of law noise; above it, sampled outputs of
+# different batch shapes may rightly differ and only repeats of the same call are compared.
+_COMPANY_LAW_NOISE = 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class _Broken:
+    how: str
+    expected: Trace
+    got: Trace
+
+
+@check(
+    "seed.repeats",
+    claim="The same seed gives the same tokens, at any time and in any company; other seeds give other tokens.",
+    kind=Kind.EXACT,
+    needs={Capability.GENERATE, Capability.SEED},
+    exercised_by=(Exercised("seeded-tokens"),),
+    catches=("seed-ignored", "seed-shared-stream", "seed-unseeded-rows-mixed"),
+    source="vllm-project/vllm#6038: seeded requests gave different outputs, and batch-mates influenced them",
+)
+def repeats(subject: Any, context: CheckContext) -> Iterator[Finding]:
+    """Sampled requests with seeds: repeated alone; after other requests; together; beside unseeded ones.
+
+    And one prompt with eight seeds must not give eight times the same text. A greedy request is the negative control:
+    its seed may change nothing.
+    """
+    requests = list(evidence.standard_requests(subject, context, evidence.SAMPLED))
+    alone = [_solo(subject, request) for request in requests]
+    broken = [
+        _Broken("repeated, with other requests in between", first, second)
+        for first, second in zip(alone, [_solo(subject, request) for request in reversed(requests)][::-1], strict=True)
+        if first.token_ids != second.token_ids
+    ]
+    context.exercised("seeded-tokens", sum(len(trace.token_ids) for trace in alone))
+    if not broken and Capability.BATCH in subject.capabilities:
+        broken = _in_company(subject, requests, alone)
+        # Below float64 rounding flips one sampled token in ten thousand runs or so; a bug breaks most requests.
+        if noise.dtype_of(subject) != "float64" and len(broken) < len(requests):
+            broken = []
+    if broken:
+        yield _repeat_finding(broken, 2 * len(requests))
+    stuck = None if broken else _stuck(subject, requests[0], context)
+    if stuck is not None:
+        yield stuck
+    yield from _greedy_moves(subject, context)
+    context.worth(f"{len(requests)} requests, {context.counters['seeded-tokens']:,} tokens, {_NUM_SEEDS} seeds apart")
+
+
+def _solo(subject: Any, request: Request) -> Trace:
+    return evidence.generate(subject, [request], speculate=True)[0]
+
+
+def _in_company(subject: Any, requests: Sequence[Request], alone: Sequence[Trace]) -> list[_Broken]:
+    if noise.floor(noise.LAW_FLOOR, subject) > _COMPANY_LAW_NOISE:
+        return []
+    together = evidence.generate(subject, requests, speculate=True)
+    mixed = [replace(r, seed=None) if index % 2 else r for index, r in enumerate(requests)]
+    beside_unseeded = evidence.generate(subject, mixed, speculate=True)
+    broken = [
+        _Broken("in one batch with the others", one, two)
+        for one, two in zip(alone, together, strict=True)
+        if one.token_ids != two.token_ids
+    ]
+    broken += [
+        _Broken("in one batch with unseeded requests", one, two)
+        for index, (one, two) in enumerate(zip(alone, beside_unseeded, strict=True))
+        if index % 2 == 0 and one.token_ids != two.token_ids
+    ]
+    return broken
+
+
+def _repeat_finding(broken: Sequence[_Broken], num_tried: int) -> Finding:
+    first = broken[0]
+    part = next(
+        (i for i, (a, b) in enumerate(zip(first.expected.token_ids, first.got.token_ids, strict=False)) if a != b),
+        min(len(first.expected.token_ids), len(first.got.token_ids)),
+    )
+    shown = slice(max(0, part - 2), part + 6)
+    everything = len(broken) >= num_tried // 2
+    alone_fails = first.how.startswith("repeated")
+    return Finding(
+        headline=f"Seed {first.expected.request.seed} gave other tokens when {first.how}, from new token {part} on.",
+        table=Table(
+            rows=(
+                ("new token", *(str(i) for i in range(len(first.expected.token_ids))[shown])),
+                ("first time", *evidence.token_text(first.expected.token_ids[shown])),
+                ("then", *evidence.token_text(first.got.token_ids[shown])),
+            )
+        ),
+        not_noise="The request, its seed and the engine are the same; rounding at this dtype flips no token this often."
+        if len(broken) > 1
+        else "The request, its seed and the engine are the same.",
+        where=(
+            f"Prompt {list(first.expected.request.prompt_token_ids)}; {len(broken)} requests broken.",
+            *sorted({f"- {item.how}" for item in broken}),
+        ),
+        likely_cause="the random numbers come from a stream that the requests share, not from the request's seed."
+        if alone_fails and everything
+        else "",
+        details={"broken": len(broken)},
+    )
+
+
+def _stuck(subject: Any, request: Request, context: CheckContext) -> Finding | None:
+    """All seeds giving one text, unless the target's law makes that likely."""
+    seeds = [context.streams.integer("seed", "apart", index) % 2**31 for index in range(_NUM_SEEDS)]
+    traces = [_solo(subject, replace(request, seed=seed)) for seed in seeds]
+    if len({trace.token_ids for trace in traces}) > 1:
+        return None
+    # With nobody to ask, the text of one seed is taken to be unlikely: its tokens were sampled at temperature 1.
+    log_chance = (_NUM_SEEDS - 1) * _log_probability(subject, traces[0])
+    if log_chance > np.log(context.alpha):
+        return None
+    return Finding(
+        headline=f"{_NUM_SEEDS} different seeds gave {_NUM_SEEDS} times the same {len(traces[0].token_ids)} tokens.",
+        table=Table(rows=(("seeds", *map(str, seeds[:4]), "..."), ("tokens", *map(str, traces[0].token_ids[:8])))),
+        not_noise=f"The target would repeat this text so often with a chance of 10^{log_chance / np.log(10):.0f}.",
+        likely_cause="the seed is ignored, or the request is decoded greedily although it asks for temperature 1.",
+    )
+
+
+def _log_probability(subject: Any, trace: Trace) -> float:
+    """Log-probability of a text under the target; the length in nats times a modest entropy where it is unknown."""
+    total = 0.0
+    for index, token in enumerate(trace.token_ids):
+        law = noise.next_log_probs(subject, trace.request.prompt_token_ids, trace.token_ids[:index])
+        if law is None:
+            return -0.3 * len(trace.token_ids)
+        total += float(law[token])
+    return total
+
+
+def _greedy_moves(subject: Any, context: CheckContext) -> Iterator[Finding]:
+    request = evidence.standard_requests(subject, context, evidence.GREEDY)[0]
+    one, two = (_solo(subject, replace(request, seed=seed)) for seed in (1, 2))
+    divergence = greedy.first_divergence(evidence.Run("own", evidence.GREEDY, (one,), subject), one, two)
+    if divergence is None:
+        return
+    scored = greedy.with_margins(divergence, subject, context)
+    if scored.on_margin is None or scored.is_near_tie(2.0 * noise.log_prob_noise(subject, context)):
+        return
+    yield Finding(
+        headline=f"A greedy request gave other tokens with another seed, from new token {divergence.token_index} on.",
+        table=Table(
+            rows=(
+                ("seed 1", *evidence.token_text(one.token_ids[divergence.token_index :][:8])),
+                ("seed 2", *evidence.token_text(two.token_ids[divergence.token_index :][:8])),
+            )
+        ),
+        not_noise=f"Not a near tie: the two tokens' log-probabilities are {scored.on_margin:.3g} and "
+        f"{scored.off_margin:.3g} below the best one.",
+        likely_cause="a greedy request is sampled on the speculative path.",
+    )

@@ -1,0 +1,284 @@
+"""What comes out: the accepted prefix and one token a step, no more than asked for, nothing after an end token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from specverify.checks import evidence
+from specverify.checks.evidence import Place, Run
+from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
+from specverify.core.capabilities import Capability
+from specverify.core.outcomes import Finding, Kind, Table
+from specverify.core.types import Request, Trace
+
+
+@check(
+    "tokens.prefix-termination",
+    claim="Nothing after the first rejected draft token survives: a step emits the accepted prefix and one token.",
+    kind=Kind.EXACT,
+    needs={Capability.TRACE},
+    exercised_by=(Exercised("rejections"),),
+    catches=("tokens-kept-after-rejection", "tokens-final-token-lost"),
+    source="arXiv 2211.17192, algorithm 1; lucidrains/speculative-decoding#3: rejected tokens stayed in the output",
+)
+def prefix_termination(subject: Any, context: CheckContext) -> Iterator[Finding]:
+    """Step by step: emitted = draft[:accepted] + one final token; and the steps joined up are the output.
+
+    A step that accepts everything may leave the bonus token out. A step cut short by an end token or by the length
+    limit must be a prefix of that.
+    """
+    seen = list(evidence.places(evidence.speculated_runs(subject, context)))
+    if not seen:
+        raise Inconclusive("no steps were recorded with speculation on")
+    evidence.count_steps(context, seen)
+    wrong = [(place, reason) for place in seen if (reason := _step_fault(place))]
+    if wrong:
+        place = evidence.smallest([place for place, _ in wrong])
+        reason = next(text for other, text in wrong if other is place)
+        yield _step_finding(place, reason, len(wrong), len(seen))
+    else:
+        yield from _joined_up(evidence.speculated_runs(subject, context))
+    context.worth(evidence.accept_length_line(context))
+
+
+def _step_fault(place: Place) -> str:
+    """What is wrong with the tokens of one step, or an empty string."""
+    step = place.step
+    accepted = step.draft_token_ids[: step.num_accepted]
+    if step.num_accepted > step.num_draft_tokens:
+        return f"it accepted {step.num_accepted} of {step.num_draft_tokens} draft tokens"
+    kept = min(len(step.token_ids), step.num_accepted)
+    if step.token_ids[:kept] != accepted[:kept]:
+        return "its first tokens are not the accepted draft tokens"
+    if len(step.token_ids) > step.num_accepted + 1:
+        return f"it emitted {len(step.token_ids)} tokens, {step.num_accepted + 1} at most are right"
+    if step.is_truncated or len(step.token_ids) == step.num_accepted + 1:
+        return ""
+    if len(step.token_ids) == step.num_accepted == step.num_draft_tokens and step.token_ids:
+        return ""  # everything accepted and no bonus token: slower, still lossless
+    return f"it emitted {len(step.token_ids)} tokens, {step.num_accepted + 1} are due"
+
+
+def _step_finding(place: Place, reason: str, num_wrong: int, num_steps: int) -> Finding:
+    step = place.step
+    survivors = tuple(step.token_ids[step.num_accepted + 1 :])
+    rejected_tail = tuple(step.draft_token_ids[step.num_accepted + 1 : len(step.token_ids)])
+    cause = ""
+    if survivors and survivors == rejected_tail:
+        cause = f"draft tokens after the first rejection were kept: {', '.join(map(str, survivors))}."
+    return Finding(
+        headline=f"Step {step.index}: {reason}.",
+        table=Table(
+            rows=(
+                ("draft", *(evidence.token_text(step.draft_token_ids) or ["none"])),
+                ("accepted", str(step.num_accepted)),
+                ("emitted", *(evidence.token_text(step.token_ids) or ["none"])),
+                ("should be", *evidence.token_text(step.draft_token_ids[: step.num_accepted]), "and one token"),
+            )
+        ),
+        not_noise="Tokens are counted: the case is exact.",
+        where=(f"Seen in: {place.describe()}; {evidence.plural(num_wrong, 'step')} of {num_steps:,} wrong.",),
+        likely_cause=cause,
+        details={"wrong_steps": num_wrong, "steps": num_steps},
+    )
+
+
+def _joined_up(runs: Sequence[Run]) -> Iterator[Finding]:
+    """The output must be the prefill's token and the tokens of the steps, and each step start where the last ended."""
+    for run in runs:
+        for trace in run.traces:
+            if not trace.steps:
+                continue
+            lead = trace.token_ids[: trace.first_from_prefill]
+            joined = (*lead, *(token for step in trace.steps for token in step.token_ids))
+            starts = _expected_starts(trace)
+            misplaced = next((i for i, s in enumerate(trace.steps) if s.start_position != starts[i]), None)
+            if joined == trace.token_ids and misplaced is None:
+                continue
+            same = next(
+                (i for i, (a, b) in enumerate(zip(joined, trace.token_ids, strict=False)) if a != b),
+                min(len(joined), len(trace.token_ids)),
+            )
+            step_text = f"; step {misplaced} starts at the wrong place" if misplaced is not None else ""
+            yield Finding(
+                headline=f"The steps emitted {len(joined)} tokens and the output has {len(trace.token_ids)}; "
+                f"they part at new token {same}{step_text}.",
+                table=Table(
+                    rows=(
+                        ("steps emitted", *evidence.token_text(joined[same : same + 8])),
+                        ("output has", *evidence.token_text(trace.token_ids[same : same + 8])),
+                    )
+                ),
+                not_noise="Tokens are counted: the case is exact.",
+                where=(f"Seen in: {run.label}, request {trace.request.request_id}, from new token {same} on.",),
+            )
+            return
+
+
+def _expected_starts(trace: Trace) -> list[int]:
+    position = len(trace.request.prompt_token_ids) + trace.first_from_prefill
+    starts = []
+    for step in trace.steps:
+        starts.append(position)
+        position += len(step.token_ids)
+    return starts
+
+
+@check(
+    "tokens.at-most-max-tokens",
+    claim="A request gets exactly max_new_tokens tokens, unless an end token comes first.",
+    kind=Kind.EXACT,
+    needs={Capability.GENERATE},
+    exercised_by=(Exercised("limits"),),
+    catches=("tokens-limit-overshot", "tokens-limit-undershot"),
+    source="sgl-project/sglang#31599: one accepted block crossed the length cap",
+)
+def at_most_max_tokens(subject: Any, context: CheckContext) -> Iterator[Finding]:
+    """Limits 1, 2, 3 ... so that the limit falls on every place of a draft, with a drafter that accepts everything."""
+    name = "self" if Capability.SCRIPTED_PROPOSER in subject.capabilities else "own"
+    engine = evidence.with_drafter(subject, name)
+    prompts = evidence.standard_prompts(subject, context)
+    limits = range(1, 2 * _num_draft_tokens(subject) + 4)
+    requests = [
+        Request(prompts[index % len(prompts)], limit, evidence.GREEDY, request_id=f"limit {limit}")
+        for index, limit in enumerate(limits)
+    ]
+    wrong = []
+    for request, trace in zip(requests, evidence.generate(engine, requests, speculate=True), strict=True):
+        context.exercised("limits")
+        if any(step.is_truncated for step in trace.steps):
+            context.exercised("limits-inside-draft")
+        if len(trace.token_ids) > request.max_new_tokens or (
+            len(trace.token_ids) < request.max_new_tokens and not _ended_itself(subject, trace)
+        ):
+            wrong.append((request, trace))
+    if wrong:
+        request, trace = wrong[0]
+        last = trace.steps[-1] if trace.steps else None
+        rows = [("asked for", str(request.max_new_tokens)), ("got", str(len(trace.token_ids)))]
+        if last is not None:
+            rows += [
+                ("last step's draft", " ".join(map(str, last.draft_token_ids)) or "none"),
+                ("last step emitted", " ".join(map(str, last.token_ids))),
+            ]
+        yield Finding(
+            headline=f"max_new_tokens={request.max_new_tokens} gave {len(trace.token_ids)} tokens.",
+            table=Table(rows=rows),
+            not_noise="Tokens are counted: the case is exact.",
+            where=(
+                f"Seen with the {name} drafter; wrong for max_new_tokens "
+                f"{', '.join(str(r.max_new_tokens) for r, _ in wrong)} of 1 to {len(limits)}.",
+            ),
+            likely_cause="the step that reaches the limit keeps its whole accepted block."
+            if all(len(t.token_ids) > r.max_new_tokens for r, t in wrong)
+            else "",
+        )
+    inside = context.counters["limits-inside-draft"]
+    context.worth(f"limits 1 to {len(limits)}, {inside} of them inside an accepted draft")
+
+
+def _num_draft_tokens(subject: Any) -> int:
+    return int(getattr(subject, "num_draft_tokens", 4))
+
+
+def _ended_itself(subject: Any, trace: Trace) -> bool:
+    """Whether the last token is an end token, of the request or of the checkpoint."""
+    ends = set(trace.request.eos_token_ids)
+    own = getattr(getattr(subject, "checkpoint", None), "eos_token_id", None)
+    if own is not None:
+        ends.add(own)
+    return (bool(trace.token_ids) and trace.token_ids[-1] in ends) or trace.finish_reason in ("stop", "eos")
+
+
+@check(
+    "tokens.eos-ends-output",
+    claim="Nothing follows an end token, wherever in a draft it falls.",
+    kind=Kind.EXACT,
+    needs={Capability.GENERATE, Capability.STOP},
+    exercised_by=(Exercised("end-tokens"),),
+    catches=("eos-inside-draft-missed", "eos-draft-goes-on"),
+    source="huggingface/transformers#47912: stop criteria saw only the last token of an accepted block",
+)
+def eos_ends_output(subject: Any, context: CheckContext) -> Iterator[Finding]:
+    """Takes tokens that greedy decoding is known to emit, and declares each in turn to be the end token.
+
+    With drafters that accept everything the end token falls on every place of a draft. The output must stop at its
+    first occurrence, and must be what plain decoding gives for the same request (where plain decoding stops too).
+    """
+    plain = evidence.plain_run(subject, context)
+    wanted = _requests_with_end(plain, num_ends=2 * _num_draft_tokens(subject) + 2)
+    names = ("self", "own") if Capability.SCRIPTED_PROPOSER in subject.capabilities else ("own",)
+    wrong: list[tuple[str, Trace, int]] = []
+    for name in names:
+        engine = evidence.with_drafter(subject, name)
+        for trace in evidence.generate(engine, [request for request, _ in wanted], speculate=True):
+            end = trace.request.eos_token_ids[0]
+            if end not in trace.token_ids:
+                continue
+            first = trace.token_ids.index(end)
+            context.exercised("end-tokens")
+            if first < len(trace.token_ids) - 1:
+                wrong.append((name, trace, first))
+            context.exercised("end-tokens-inside-draft", _falls_inside_draft(trace, end))
+    if wrong:
+        name, trace, first = min(wrong, key=lambda item: item[2])
+        after = trace.token_ids[first + 1 :]
+        yield Finding(
+            headline=f"End token {trace.request.eos_token_ids[0]} came as new token {first}, "
+            f"and {evidence.plural(len(after), 'token')} followed it.",
+            table=Table(
+                rows=(
+                    ("output", *evidence.token_text(trace.token_ids[max(0, first - 3) : first + 4])),
+                    ("should be", *evidence.token_text(trace.token_ids[max(0, first - 3) : first + 1])),
+                )
+            ),
+            not_noise="Tokens are counted: the case is exact.",
+            where=(
+                f"Seen with the {name} drafter, prompt {list(trace.request.prompt_token_ids)}.",
+                *_end_step(trace, trace.request.eos_token_ids[0]),
+                f"{len(wrong)} of {context.counters['end-tokens']} outputs with their end token go on after it.",
+            ),
+            likely_cause=_end_cause(wrong),
+            details={"wrong": len(wrong), "seen": context.counters["end-tokens"]},
+        )
+    inside = context.counters["end-tokens-inside-draft"]
+    if not inside and Capability.TRACE in subject.capabilities:
+        raise Inconclusive(f"{context.counters['end-tokens']} end tokens were emitted, none inside an accepted draft")
+    context.worth(f"{context.counters['end-tokens']} end tokens, {inside} inside an accepted draft")
+
+
+def _requests_with_end(plain: Run, *, num_ends: int) -> list[tuple[Request, int]]:
+    """Requests whose end token is the greedy token of a known index, first occurrence at that index."""
+    wanted: list[tuple[Request, int]] = []
+    for trace in plain.traces:
+        for index in range(1, min(num_ends, len(trace.token_ids))):
+            end = trace.token_ids[index]
+            if end not in trace.token_ids[:index]:
+                request = replace(trace.request, eos_token_ids=(end,), request_id=f"{trace.request.request_id}/{index}")
+                wanted.append((request, index))
+    return wanted
+
+
+def _falls_inside_draft(trace: Trace, end: int) -> int:
+    return sum(1 for step in trace.steps if end in step.draft_token_ids[: step.num_accepted])
+
+
+def _end_step(trace: Trace, end: int) -> Iterator[str]:
+    for step in trace.steps:
+        if end in step.token_ids:
+            offset = step.token_ids.index(end)
+            what = "draft token" if offset < step.num_accepted else "final token, slot"
+            yield f"In step {step.index} it is {what} {offset} of {step.num_draft_tokens} drafted."
+            return
+
+
+def _end_cause(wrong: Sequence[tuple[str, Trace, int]]) -> str:
+    """Fits only if every miss is an end token that is not the last token of its step."""
+    for _, trace, _ in wrong:
+        end = trace.request.eos_token_ids[0]
+        step = next((step for step in trace.steps if end in step.token_ids), None)
+        if step is None or step.token_ids[-1] == end:
+            return ""
+    return "only the last token of a step is compared with the end tokens, not every token of the accepted block."
