@@ -1,0 +1,249 @@
+"""Any verify function as a subject: called with cases in its own dialect, answering in ours."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from specverify.adapters.function_arguments import arguments_for
+from specverify.adapters.function_arrays import as_nested, is_changed, rounded_law, snapshot
+from specverify.adapters.function_dialect import (
+    DTYPES,
+    LAYOUTS,
+    RNG_KINDS,
+    Dialect,
+    ReturnForm,
+    require_choice,
+    return_form,
+)
+from specverify.adapters.function_returns import Unreadable, read_output, select_parts
+from specverify.adapters.function_roles import (
+    FORMS,
+    NEUTRAL_VALUES,
+    Parameters,
+    infer_roles,
+    refusal,
+    require_known_names,
+    signature_of,
+)
+from specverify.adapters.function_state import kept_global_randomness
+from specverify.adapters.function_trial import Open, settle
+from specverify.core.capabilities import Capability
+from specverify.core.errors import SubjectCrashed, UsageError
+from specverify.core.types import VerifyInput, VerifyOutput
+from specverify.exact.program import RandomSource
+
+Call = Callable[[VerifyInput, RandomSource], Any]
+
+
+class FunctionSubject:
+    """A verify function under test.
+
+    function: any callable; None where call is given. parameters: role to parameter name (function_roles.ROLES), all
+    optional where the names give the roles away. returns: parts of the answer. kind: "numpy", "torch", "list", or
+    one for each parameter name. batched: whether arrays have a leading batch axis. rng_kind: "numpy", "torch",
+    "python" or "function". dtype: of the laws. constants: fixed arguments. arguments: parameter name to a function of
+    (case, source) that makes the argument. setup: called with the case before every call, to reset or stub state.
+    call: makes the whole call itself from (case, source), for what no mapping covers. is_greedy: the function is
+    meant for temperature 0, where the target's law is its argmax. instance: the object, for an unbound method.
+
+    Raises UsageError where the mapping is unclear, or where no way of calling works.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any] | None,
+        parameters: Mapping[str, str] | None = None,
+        *,
+        returns: str | Sequence[str] | Mapping[str, str] | None = None,
+        kind: str | Mapping[str, str] | None = None,
+        batched: bool | None = None,
+        layout: str | None = None,
+        rng_kind: str | None = None,
+        dtype: str = "float64",
+        constants: Mapping[str, Any] | None = None,
+        arguments: Mapping[str, Callable[..., Any]] | None = None,
+        setup: Callable[..., Any] | None = None,
+        call: Call | None = None,
+        is_greedy: bool = False,
+        lossy_by_design: str = "",
+        name: str = "",
+    ) -> None:
+        self.function = function
+        self.name = name or _name_of(function if function is not None else call)
+        self.is_greedy = is_greedy
+        self.lossy_by_design = lossy_by_design
+        self._call = call
+        self._setup = setup
+        self._setup_takes_case = bool(setup and signature_of(setup))
+        require_choice("dtype", dtype, DTYPES)
+        if layout is not None:
+            require_choice("layout", layout, LAYOUTS)
+        if rng_kind is not None:
+            require_choice("rng_kind", rng_kind, RNG_KINDS)
+        layout = layout or (None if batched is None else "batch" if batched else "single")
+        given = return_form(returns)
+        base, swappable = self._base(
+            function, dict(parameters or {}), dict(constants or {}), dict(arguments or {}), dtype
+        )
+        with kept_global_randomness():
+            self.dialect = settle(
+                function or self._call, self.name, self._invoke, base, Open(kind, layout, rng_kind, given, swappable)
+            )  # fmt: skip
+        self.capabilities = _capabilities(self.dialect, call)
+
+    def _base(
+        self, function: Callable[..., Any] | None, given: dict[str, str], constants: dict[str, Any],
+        arguments: dict[str, Callable[..., Any]], dtype: str,
+    ) -> tuple[Dialect, bool]:  # fmt: skip
+        """The dialect as far as names tell."""
+        if self._call is not None:
+            return Dialect(given, dtype=dtype, layout="single"), False
+        found = place_parameters(function, self.name, given, {*constants, *arguments}, needs_target=self._setup is None)
+        neutral = {name: NEUTRAL_VALUES[name] for name in found.neutral}
+        return Dialect(
+            found.roles, dtype=dtype, constants={**neutral, **constants}, arguments=arguments
+        ), found.swappable
+
+    def _invoke(self, dialect: Dialect, case: VerifyInput, source: RandomSource) -> Any:
+        value, _ = self._invoke_all(dialect, [case], source)
+        return value
+
+    def _invoke_all(
+        self, dialect: Dialect, cases: Sequence[VerifyInput], source: RandomSource
+    ) -> tuple[Any, dict[str, Any]]:
+        """The raw answer, and the arguments it was called with."""
+        if self._setup is not None:
+            self._setup(*([cases[0]] if self._setup_takes_case else []))
+        if self._call is not None:
+            return self._call(cases[0], source), {}
+        assert self.function is not None
+        arguments = arguments_for(dialect, cases, source)
+        positional = [arguments.pop(name) for name in _positional_only(self.function) if name in arguments]
+        return self.function(*positional, **arguments), arguments
+
+    # What checks use --------------------------------------------------------------------------------------------
+
+    def parts(self, cases: Sequence[VerifyInput], source: RandomSource) -> tuple[Any, ...]:
+        """One call on one case a batch row: the parts of the answer, unread. Read them with `read`."""
+        value, _ = self._invoke_all(self.dialect, cases, source)
+        return select_parts(value, self.dialect.returns)
+
+    def read(self, parts: Any, cases: Sequence[VerifyInput]) -> list[VerifyOutput]:
+        """What each batch row emitted. Raises SubjectCrashed where the answer is not of its usual form."""
+        nested = tuple(as_nested(part) for part in parts)
+        try:
+            return [
+                read_output(nested, self.dialect.returns, case, row, len(cases)) for row, case in enumerate(cases)
+            ]  # fmt: skip
+        except Unreadable as error:
+            raise SubjectCrashed(f"{self.name} answered in another form than before: {error}") from error
+
+    def call(self, case: VerifyInput, source: RandomSource) -> VerifyOutput:
+        """One verify call."""
+        return self.read(self.parts([case], source), [case])[0]
+
+    def call_rows(self, cases: Sequence[VerifyInput], source: RandomSource) -> list[VerifyOutput]:
+        """One verify call on a batch. Raises UsageError where the function takes one sequence."""
+        return self.read(self.parts(cases, source), cases)
+
+    def changed_arguments(self, case: VerifyInput, source: RandomSource) -> tuple[str, ...]:
+        """Names of the arguments that one call changed in place."""
+        if self._call is not None:
+            return ()
+        assert self.function is not None
+        arguments = arguments_for(self.dialect, [case], source)
+        if self._setup is not None:
+            self._setup(*([case] if self._setup_takes_case else []))
+        before = {name: snapshot(arguments[name]) for role, name in self.dialect.roles.items() if role != "rng"}
+        passed = dict(arguments)
+        positional = [passed.pop(name) for name in _positional_only(self.function) if name in passed]
+        self.function(*positional, **passed)
+        return tuple(name for name, old in before.items() if is_changed(old, arguments[name]))
+
+    def law_seen(self, law: Any) -> Any:
+        """The law as the function gets it: through its dtype, renormalised. Use it as the truth."""
+        return rounded_law(np.asarray(law, dtype=np.float64), self.dialect.dtype)
+
+    def with_dtype(self, dtype: str) -> FunctionSubject:
+        """The same function, fed laws of another type."""
+        other = object.__new__(FunctionSubject)
+        other.__dict__.update(self.__dict__)
+        other.dialect = replace(self.dialect, dtype=dtype)
+        return other
+
+    @property
+    def takes_draft_law(self) -> bool:
+        """Whether the accept rule may use the draft law. If not, each draft must be lossless by itself."""
+        return self._call is not None or self.dialect.takes_draft_law
+
+    @property
+    def decides_only(self) -> bool:
+        """Whether the function only decides how many drafts to accept, and the caller draws the final token."""
+        return self.dialect.returns.decides_only
+
+
+def place_parameters(
+    function: Callable[..., Any] | None, name: str, given: Mapping[str, str], taken: set[str], *, needs_target: bool
+) -> Parameters:
+    """The parameters by meaning, from what the user said and the names. Raises UsageError where that is not enough."""
+    if function is None or not callable(function):
+        raise UsageError(f"verified(...) wants a function, not {function!r}")
+    parameters = signature_of(function)
+    if parameters is None:
+        raise UsageError(
+            f"Python cannot tell the parameters of {name}; give call=lambda case, source: ..., which makes the call"
+        )
+    require_known_names(name, given, parameters)
+    strangers = [one for one in taken if one not in parameters and not _takes_any_keyword(parameters)]
+    if strangers:
+        raise UsageError(f"{name} has no parameter {strangers[0]!r} (in constants= or arguments=); it has "
+                         f"{', '.join(parameters)}")  # fmt: skip
+    found = infer_roles(parameters, given, taken)
+    if "self" in found.unplaced:
+        raise UsageError(
+            f"{name} is a method without its object; wrap the bound one, verified(...)(object.{name.split('.')[-1]}), "
+            "or say .specverify.check(instance=object)"
+        )
+    missing = []
+    if not {"draft_token_ids", "sequence_token_ids"} & set(found.roles) and not taken:
+        missing.append("the draft token ids")
+    has_target = any(f"target_{form}" in found.roles for form in FORMS) or "target_token_ids" in found.roles
+    if needs_target and not has_target and not taken:
+        missing.append("the target laws")
+    if missing or found.unplaced:
+        raise UsageError(refusal(name, found, missing))
+    return found
+
+
+def _takes_any_keyword(parameters: Mapping[str, inspect.Parameter]) -> bool:
+    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+
+
+def _positional_only(function: Callable[..., Any]) -> list[str]:
+    parameters = signature_of(function) or {}
+    return [name for name, parameter in parameters.items() if parameter.kind is parameter.POSITIONAL_ONLY]
+
+
+def _name_of(function: Any) -> str:
+    module = getattr(function, "__module__", "") or ""
+    name = getattr(function, "__qualname__", "") or type(function).__name__
+    return f"{module}:{name}" if module and module != "__main__" else name
+
+
+def _capabilities(dialect: Dialect, call: Call | None) -> frozenset[Capability]:
+    found = {Capability.VERIFY}
+    if call is not None or dialect.takes_draft_law:
+        found.add(Capability.DRAFT_PROBS_ARGUMENT)
+    if "uniforms" in dialect.roles:
+        found.add(Capability.UNIFORMS_ARGUMENT)
+    if dialect.layout != "single":
+        found.add(Capability.BATCH)
+    return frozenset(found)
+
+
+__all__ = ["FunctionSubject", "ReturnForm", "place_parameters"]
