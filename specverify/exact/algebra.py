@@ -1,0 +1,258 @@
+"""Arithmetic on blocks of symbols: what stays inside the family of monotone forms, and refusals for what does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specverify.exact.symbols import (
+    CONSTANT,
+    LOG_E,
+    NEST_EXP,
+    NEST_LOG,
+    NEST_POWER,
+    POWER_E,
+    POWER_U,
+    Floats,
+    Symbols,
+)
+
+_QUIET: dict[str, Any] = {"divide": "ignore", "invalid": "ignore", "over": "ignore", "under": "ignore"}
+
+
+def shift(block: Symbols, number: Any) -> Symbols:
+    """block + number. Infinite and NaN numbers make constants, as symbols are finite with probability 1."""
+    numbers = np.asarray(number, dtype=np.float64)
+    shape = np.broadcast_shapes(block.shape, numbers.shape)
+    variable, kind, mirror, a, b, c, parent = block.broadcast(shape).columns
+    with np.errstate(**_QUIET):
+        total = a + numbers
+    return Symbols(block.run, np.where(np.isfinite(numbers), variable, CONSTANT), kind, mirror, total, b, c, parent)
+
+
+def scale(block: Symbols, number: Any) -> Symbols:
+    """block * number. A factor 0 gives the constant 0; an infinite factor needs a symbol whose sign is known."""
+    numbers = np.asarray(number, dtype=np.float64)
+    shape = np.broadcast_shapes(block.shape, numbers.shape)
+    wide = block.broadcast(shape)
+    numbers = np.broadcast_to(numbers, shape)
+    variable, kind, mirror, a, b, c, parent = wide.columns
+    symbolic = variable >= 0
+    with np.errstate(**_QUIET):
+        new_a, new_b = a * numbers, b * numbers
+    odd = symbolic & ~np.isfinite(numbers)
+    if odd.any():
+        low, high = value_bounds(wide)
+        signs = np.where(low >= 0.0, 1.0, np.where(high <= 0.0, -1.0, np.nan))
+        if bool((odd & np.isnan(signs) & ~np.isnan(numbers)).any()):
+            raise block.run.refuse("a random value of unknown sign is multiplied by infinity", "multiply")
+        with np.errstate(**_QUIET):
+            new_a = np.where(odd, signs * numbers, new_a)
+    if bool((symbolic & ~odd & ~(np.isfinite(new_a) & np.isfinite(new_b))).any()):
+        raise block.run.refuse("a multiplication of a random value overflows", "multiply")
+    # Where b underflows to 0 the value is the constant a to within the smallest float.
+    variable = np.where(odd | (new_b == 0.0), CONSTANT, variable)
+    return Symbols(block.run, variable, kind, mirror, new_a, new_b, c, parent)
+
+
+def negative(block: Symbols) -> Symbols:
+    """-block."""
+    return scale(block, -1.0)
+
+
+def log(block: Symbols) -> Symbols:
+    """Natural logarithm. Raises NotEnumerable where the symbol may be negative."""
+    block = _without_tiny_offsets(_mirrored(block))
+    variable, kind, mirror, a, b, c, parent = block.columns
+    symbolic = variable >= 0
+    simple = symbolic & (a == 0.0) & (b > 0.0) & (kind <= POWER_E)
+    with np.errstate(**_QUIET):
+        log_a, log_b = np.log(a), np.log(b)
+    is_uniform = simple & (kind == POWER_U)
+    # log(b Z^c) = log b - c E, and log(b E^c) = log b + c log E.
+    result = Symbols(
+        block.run, variable.copy(),
+        np.where(is_uniform, POWER_E, LOG_E).astype(np.uint8),
+        mirror.copy(),
+        np.where(symbolic, log_b, log_a),
+        np.where(is_uniform, -c, c),
+        np.ones(block.shape),
+        parent.copy(),
+    )  # fmt: skip
+    _always_negative_is_nan(block, result)
+    return _nested(block, result, symbolic & ~simple & (result.variable >= 0), NEST_LOG, "log")
+
+
+def exp(block: Symbols) -> Symbols:
+    """Exponential function."""
+    variable, kind, mirror, a, b, c, parent = block.columns
+    symbolic = variable >= 0
+    is_log_uniform = symbolic & (kind == POWER_E) & (c == 1.0)
+    is_log_exponential = symbolic & (kind == LOG_E)
+    with np.errstate(**_QUIET):
+        exp_a = np.exp(a)
+    simple = is_log_uniform | is_log_exponential
+    if bool((simple & ~np.isfinite(exp_a)).any()):
+        raise block.run.refuse("the exponential of a random value overflows", "exp")
+    # exp(a + b E) = e^a Z^-b, and exp(a + b log E) = e^a E^b.
+    result = Symbols(
+        block.run,
+        np.where(simple & (exp_a == 0.0), CONSTANT, variable),
+        np.where(is_log_uniform, POWER_U, POWER_E).astype(np.uint8),
+        mirror.copy(),
+        np.where(symbolic, 0.0, exp_a),
+        exp_a,
+        np.where(is_log_uniform, -b, b),
+        parent.copy(),
+    )
+    return _nested(block, result, symbolic & ~simple, NEST_EXP, "exp")
+
+
+def power(block: Symbols, exponent: Any) -> Symbols:
+    """block ** exponent, for symbols whose sign is known."""
+    exponents = np.asarray(exponent, dtype=np.float64)
+    shape = np.broadcast_shapes(block.shape, exponents.shape)
+    block = _without_tiny_offsets(_mirrored(block.broadcast(shape)))
+    exponents = np.broadcast_to(exponents, shape)
+    variable, kind, mirror, a, b, c, parent = block.columns
+    symbolic = (variable >= 0) & (exponents != 0.0)
+    # b Z^c with b < 0 is minus a positive symbol: odd and even integer powers only.
+    whole = exponents == np.round(exponents)
+    simple = symbolic & (a == 0.0) & (kind <= POWER_E) & ((b > 0.0) | whole)
+    with np.errstate(**_QUIET):
+        number = np.where(exponents == 0.0, 1.0, np.power(a, exponents))
+        factor = np.power(b, exponents)
+    if bool((simple & ~np.isfinite(factor)).any()):
+        raise block.run.refuse("a power of a random value overflows", "power")
+    result = Symbols(
+        block.run,
+        np.where(symbolic & ~(simple & (factor == 0.0)), variable, CONSTANT),
+        kind.copy(),
+        mirror.copy(),
+        np.where(symbolic, 0.0, number),
+        np.where(symbolic, factor, 0.0),
+        c * np.where(symbolic, exponents, 1.0),
+        parent.copy(),
+    )
+    return _nested(block, result, symbolic & ~simple, NEST_POWER, "power", exponents)
+
+
+def add(first: Symbols, second: Symbols) -> Symbols:
+    """Sum of two blocks: where both entries are symbols they must be alike functions of one variable."""
+    shape = np.broadcast_shapes(first.shape, second.shape)
+    first, second = first.broadcast(shape), second.broadcast(shape)
+    both = (first.variable >= 0) & (second.variable >= 0)
+    if bool(both.any()):
+        alike = (
+            (first.variable == second.variable) & (first.kind == second.kind) & (first.mirror == second.mirror)
+            & (first.c == second.c) & (first.kind <= LOG_E)
+        )  # fmt: skip
+        if not bool((alike | ~both).all()):
+            same = bool((first.variable == second.variable)[both].any())
+            raise first.run.refuse(
+                "a sum or comparison of two different functions of one random value" if same
+                else "a sum or comparison of two random values has no closed form",
+                "add",
+            )  # fmt: skip
+    lead = first.variable >= 0
+    columns = [np.where(lead, x, y) for x, y in zip(first.columns, second.columns, strict=True)]
+    b = np.where(both, first.b + second.b, columns[4])
+    with np.errstate(**_QUIET):
+        a = first.a + second.a
+    odd = ~np.isfinite(a) | (both & (b == 0.0))
+    variable = np.where(odd, CONSTANT, columns[0])
+    return Symbols(first.run, variable, columns[1], columns[2], a, b, columns[5], columns[6])
+
+
+def value_bounds(block: Symbols) -> tuple[Floats, Floats]:
+    """Infimum and supremum of every entry, given what is known of its variable."""
+    low, high = block.run.intervals(block.variable)
+    at_low, at_high = evaluate(block, low), evaluate(block, high)
+    return np.minimum(at_low, at_high), np.maximum(at_low, at_high)
+
+
+def evaluate(block: Symbols, uniforms: Floats) -> Floats:
+    """Value of every entry where its variable has the given value."""
+    variable, kind, mirror, a, b, c, _ = block.columns
+    with np.errstate(**_QUIET):
+        base = np.where(mirror, 1.0 - uniforms, uniforms)
+        # Adding 0.0 turns the -0.0 of -log(1) into 0.0, whose reciprocal is +inf.
+        exponential = np.where(mirror, -np.log1p(-uniforms), -np.log(uniforms)) + 0.0
+        core = np.where(kind == POWER_U, base**c, np.where(kind == POWER_E, exponential**c, np.log(exponential)))
+        nested = (kind >= NEST_LOG) & (variable >= 0)
+        if nested.any():
+            inner = evaluate(block.run.table.take(block.parent[nested]), np.broadcast_to(uniforms, block.shape)[nested])
+            kinds = kind[nested]
+            core[nested] = np.where(
+                kinds == NEST_LOG, np.log(inner), np.where(kinds == NEST_EXP, np.exp(inner), inner ** c[nested])
+            )
+        value = a + b * core
+    return np.where(variable < 0, a, value)
+
+
+def _mirrored(block: Symbols) -> Symbols:
+    """a - a Z rewritten as a (1 - Z), so that log(1 - u) stays in the family."""
+    flips = (
+        (block.variable >= 0) & (block.kind == POWER_U) & (block.c == 1.0) & (block.a == -block.b) & (block.a != 0.0)
+    )
+    if not flips.any():
+        return block
+    return Symbols(
+        block.run, block.variable, block.kind, block.mirror ^ flips, np.where(flips, 0.0, block.a),
+        np.where(flips, block.a, block.b), block.c, block.parent,
+    )  # fmt: skip
+
+
+def _without_tiny_offsets(block: Symbols) -> Symbols:
+    """Drops offsets such as the 1e-20 of log(u + 1e-20), and records the mass.
+
+    Moving Z or E by d changes its law by a total variation of at most |d|.
+    """
+    with np.errstate(**_QUIET):
+        offset = np.abs(block.a / block.b)
+    tiny = (
+        (block.variable >= 0) & (block.kind <= POWER_E) & (block.c == 1.0) & (block.a != 0.0)
+        & (offset < block.run.budget.clip_mass)
+    )  # fmt: skip
+    if not tiny.any():
+        return block
+    block.run.clipped_mass += float(offset[tiny].sum())
+    return Symbols(
+        block.run,
+        block.variable,
+        block.kind,
+        block.mirror,
+        np.where(tiny, 0.0, block.a),
+        block.b,
+        block.c,
+        block.parent,
+    )
+
+
+def _always_negative_is_nan(block: Symbols, result: Symbols) -> None:
+    negative_entries = (block.variable >= 0) & (block.kind <= POWER_E) & (block.a == 0.0) & (block.b < 0.0)
+    if negative_entries.any():
+        result.variable[negative_entries] = CONSTANT
+        result.a[negative_entries] = np.nan
+
+
+def _nested(
+    block: Symbols, result: Symbols, nested: NDArray[np.bool_], kind: int, operation: str,
+    exponents: Floats | None = None,
+) -> Symbols:  # fmt: skip
+    """Fills the entries that have no simple form with a reference to the row they are a function of."""
+    if not nested.any():
+        return result
+    entries = block[nested]
+    if kind != NEST_EXP:
+        low, _ = value_bounds(entries)
+        if not bool((low >= 0.0).all()):
+            raise block.run.refuse("the argument may be negative", operation)
+    rows = block.run.table.append(entries)
+    for column, value in zip(
+        result.columns[1:], (kind, False, 0.0, 1.0, 1.0 if exponents is None else exponents[nested], rows), strict=True
+    ):
+        column[nested] = value
+    return result

@@ -1,0 +1,410 @@
+"""Integers and truth values that are not decided yet.
+
+An argmax, an inverse CDF or a comparison gives a Deferred. If it reaches the program's output uninspected, its law is
+added in one go; anything that looks at it decides it, which forks the path. Looking is everything a number can be
+asked: int(), bool(), use as an index, hash(), str(). Arithmetic and comparisons give further Deferreds.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specverify.exact.run import Run
+from specverify.exact.symbols import Floats
+
+Number = int | float | bool
+Get = Callable[[int], Any]
+_UNDECIDED: Any = object()
+
+
+class Deferred:
+    """A number that will be decided when somebody looks at it. Base of the leaves and of functions of them."""
+
+    __slots__ = ("_value", "run")
+    # numpy scalars and arrays leave mixed arithmetic to this class.
+    __array_ufunc__: Any = None
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self._value: Any = _UNDECIDED
+
+    def resolve(self) -> Any:
+        """The value on this path, decided now if it was not before."""
+        if self._value is _UNDECIDED:
+            self.run.require_current("use of a random number")
+            self._value = self._decide()
+        return self._value
+
+    @property
+    def is_decided(self) -> bool:
+        return self._value is not _UNDECIDED
+
+    def _decide(self) -> Any:
+        raise NotImplementedError
+
+    def leaves(self) -> Iterator[Leaf]:
+        """The undecided leaves that this depends on; a leaf may come more than once."""
+        raise NotImplementedError
+
+    def value_given(self, values: dict[int, Any]) -> Any:
+        """The value where each leaf (by id) takes the given value."""
+        raise NotImplementedError
+
+    # Looking --------------------------------------------------------------------------------------------------
+
+    def __bool__(self) -> bool:
+        return bool(self.resolve())
+
+    def __int__(self) -> int:
+        return int(self.resolve())
+
+    def __index__(self) -> int:
+        return operator.index(int(self.resolve()))
+
+    def __float__(self) -> float:
+        return float(self.resolve())
+
+    def __hash__(self) -> int:
+        return hash(self.resolve())
+
+    def __str__(self) -> str:
+        return str(self.resolve())
+
+    def __format__(self, form: str) -> str:
+        return format(self.resolve(), form)
+
+    def __repr__(self) -> str:
+        return repr(self._value) if self.is_decided else f"<undecided {type(self).__name__}>"
+
+    def __array__(self, *args: Any, **kwargs: Any) -> NDArray[Any]:
+        return np.array(self.resolve())
+
+    def item(self) -> Deferred:
+        """As of numpy and torch scalars: the number itself, still undecided."""
+        return self
+
+    def tolist(self) -> Deferred:
+        """As item()."""
+        return self
+
+    # Arithmetic -----------------------------------------------------------------------------------------------
+
+    def __add__(self, other: Any) -> Any:
+        return combined(operator.add, self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return combined(operator.add, other, self)
+
+    def __sub__(self, other: Any) -> Any:
+        return combined(operator.sub, self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return combined(operator.sub, other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return combined(operator.mul, self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return combined(operator.mul, other, self)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return combined(operator.floordiv, self, other)
+
+    def __mod__(self, other: Any) -> Any:
+        return combined(operator.mod, self, other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return combined(operator.floordiv, other, self)
+
+    def __rmod__(self, other: Any) -> Any:
+        return combined(operator.mod, other, self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return combined(operator.truediv, self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return combined(operator.truediv, other, self)
+
+    def __abs__(self) -> Any:
+        return combined(abs, self)
+
+    def __neg__(self) -> Any:
+        return combined(operator.neg, self)
+
+    def __invert__(self) -> Any:
+        return combined(_invert, self)
+
+    def __and__(self, other: Any) -> Any:
+        return conjunction(self.run, (self, other)) if _is_truth(other) else combined(operator.and_, self, other)
+
+    __rand__ = __and__
+
+    def __or__(self, other: Any) -> Any:
+        return disjunction(self.run, (self, other)) if _is_truth(other) else combined(operator.or_, self, other)
+
+    __ror__ = __or__
+
+    def __eq__(self, other: Any) -> Any:
+        return combined(operator.eq, self, other)
+
+    def __ne__(self, other: Any) -> Any:
+        return combined(operator.ne, self, other)
+
+    def __lt__(self, other: Any) -> Any:
+        return combined(operator.lt, self, other)
+
+    def __le__(self, other: Any) -> Any:
+        return combined(operator.le, self, other)
+
+    def __gt__(self, other: Any) -> Any:
+        return combined(operator.gt, self, other)
+
+    def __ge__(self, other: Any) -> Any:
+        return combined(operator.ge, self, other)
+
+
+class Leaf(Deferred):
+    """A deferred draw with a law of its own."""
+
+    __slots__ = ("operation",)
+
+    def __init__(self, run: Run, operation: str) -> None:
+        super().__init__(run)
+        self.operation = operation
+
+    @property
+    def variables(self) -> NDArray[np.int64]:
+        """The uniform variables it depends on."""
+        raise NotImplementedError
+
+    def law(self) -> tuple[Sequence[Any] | NDArray[Any], Floats]:
+        """(values, weights), given what is known of its variables. For the end of a run: it uses them up."""
+        raise NotImplementedError
+
+    def leaves(self) -> Iterator[Leaf]:
+        if not self.is_decided:
+            yield self
+
+    def value_given(self, values: dict[int, Any]) -> Any:
+        return self._value if self.is_decided else values[id(self)]
+
+
+class Condition(Leaf):
+    """The event U < threshold (below) or U >= threshold (not below)."""
+
+    __slots__ = ("below", "threshold", "variable")
+
+    def __init__(self, run: Run, variable: int, threshold: float, below: bool, operation: str = "comparison") -> None:
+        super().__init__(run, operation)
+        self.variable = variable
+        self.threshold = threshold
+        self.below = below
+
+    @property
+    def variables(self) -> NDArray[np.int64]:
+        return np.array([self.variable])
+
+    def _decide(self) -> bool:
+        return self.run.decide(self.variable, self.threshold, self.operation) == self.below
+
+    def __invert__(self) -> Condition:
+        return Condition(self.run, self.variable, self.threshold, not self.below, self.operation)
+
+    def law(self) -> tuple[Sequence[Any], Floats]:
+        below = self.run.probability_below(self.variable, self.threshold, self.operation)
+        share = below if self.below else 1.0 - below
+        return (True, False), np.array([share, 1.0 - share])
+
+
+class Piecewise(Leaf):
+    """A step function of one uniform variable: values[i] where edges[i-1] <= U < edges[i].
+
+    edges: increasing, one fewer than values (the outer edges 0 and 1 are implied).
+    """
+
+    __slots__ = ("edges", "values", "variable")
+
+    def __init__(self, run: Run, variable: int, edges: Floats, values: NDArray[Any], operation: str) -> None:
+        super().__init__(run, operation)
+        self.variable = variable
+        self.edges = edges
+        self.values = values
+
+    @property
+    def variables(self) -> NDArray[np.int64]:
+        return np.array([self.variable])
+
+    def _bounds(self) -> Floats:
+        self.run.probability_below(self.variable, 0.0, self.operation)  # refuses a raced variable
+        low, high = self.run.interval(self.variable)
+        return np.clip(np.concatenate(([low], self.edges, [high])), low, high)
+
+    def _weights(self, bounds: Floats) -> Floats:
+        weights: Floats = np.diff(bounds) / (bounds[-1] - bounds[0])
+        return weights
+
+    def _decide(self) -> Any:
+        bounds = self._bounds()
+        weights = self._weights(bounds)
+        positive = np.flatnonzero(weights)
+        # Where the value is settled already there is nothing to choose, nor to learn about the variable.
+        index = int(positive[0]) if len(positive) == 1 else self.run.choose(weights, self.operation)
+        self.run.narrow(self.variable, float(bounds[index]), float(bounds[index + 1]))
+        return _plain(self.values[index])
+
+    def law(self) -> tuple[NDArray[Any], Floats]:
+        return self.values, self._weights(self._bounds())
+
+
+class Race(Leaf):
+    """Which of several independent exponential arrivals comes first: P(positions[i]) = weights[i]."""
+
+    __slots__ = ("_variables", "positions", "weights")
+
+    def __init__(
+        self, run: Run, positions: NDArray[np.int64], variables: NDArray[np.int64], weights: Floats, operation: str
+    ) -> None:
+        super().__init__(run, operation)
+        self.positions = positions
+        self.weights = weights
+        self._variables = variables
+
+    @property
+    def variables(self) -> NDArray[np.int64]:
+        return self._variables
+
+    def _decide(self) -> int:
+        self.run.consume(self._variables, self.operation)
+        return int(self.positions[self.run.choose(self.weights, self.operation)])
+
+    def law(self) -> tuple[NDArray[np.int64], Floats]:
+        self.run.consume(self._variables, self.operation)
+        return self.positions, self.weights
+
+
+class Categorical(Leaf):
+    """A draw that shares no randomness with any other: P(values[i]) = weights[i]."""
+
+    __slots__ = ("values", "weights")
+
+    def __init__(self, run: Run, values: NDArray[Any], weights: Floats, operation: str) -> None:
+        super().__init__(run, operation)
+        self.values = values
+        self.weights = weights
+
+    @property
+    def variables(self) -> NDArray[np.int64]:
+        return np.zeros(0, dtype=np.int64)
+
+    def _decide(self) -> Any:
+        return _plain(self.values[self.run.choose(self.weights, self.operation)])
+
+    def law(self) -> tuple[NDArray[Any], Floats]:
+        return self.values, self.weights
+
+
+class Function(Deferred):
+    """A function of other numbers, decided or not. function(get) asks get(i) for part i: only those are decided."""
+
+    __slots__ = ("function", "parts")
+
+    def __init__(self, run: Run, parts: Sequence[Any], function: Callable[[Get], Any]) -> None:
+        super().__init__(run)
+        self.parts = parts
+        self.function = function
+
+    def _decide(self) -> Any:
+        return self.function(lambda index: resolved(self.parts[index]))
+
+    def leaves(self) -> Iterator[Leaf]:
+        if not self.is_decided:
+            for part in self.parts:
+                if isinstance(part, Deferred):
+                    yield from part.leaves()
+
+    def value_given(self, values: dict[int, Any]) -> Any:
+        if self.is_decided:
+            return self._value
+
+        def get(index: int) -> Any:
+            part = self.parts[index]
+            return part.value_given(values) if isinstance(part, Deferred) else part
+
+        return self.function(get)
+
+
+def resolved(value: Any) -> Any:
+    """The value itself, decided if it was deferred."""
+    return value.resolve() if isinstance(value, Deferred) else value
+
+
+def combined(function: Callable[..., Any], *parts: Any) -> Any:
+    """function(*parts) with the parts decided only when the result is looked at; at once where one is an array."""
+    if any(_is_array(part) for part in parts):
+        return function(*(resolved(part) for part in parts))
+    run = next(part.run for part in parts if isinstance(part, Deferred))
+    return Function(run, parts, lambda get: function(*(get(index) for index in range(len(parts)))))
+
+
+def conjunction(run: Run, parts: Sequence[Any]) -> Any:
+    """Whether all parts are true; decides them in order, up to the first that is not."""
+    if not any(isinstance(part, Deferred) for part in parts):
+        return all(parts)
+    return Function(run, parts, lambda get: all(get(index) for index in range(len(parts))))
+
+
+def disjunction(run: Run, parts: Sequence[Any]) -> Any:
+    """Whether any part is true; decides them in order, up to the first that is."""
+    if not any(isinstance(part, Deferred) for part in parts):
+        return any(parts)
+    return Function(run, parts, lambda get: any(get(index) for index in range(len(parts))))
+
+
+def product(run: Run, parts: Sequence[Any]) -> Any:
+    """Product of the parts; decides them in order, up to the first zero."""
+
+    def function(get: Get) -> Any:
+        value: Any = 1
+        for index in range(len(parts)):
+            factor = get(index)
+            if factor == 0:
+                return 0
+            value = value * factor
+        return value
+
+    return Function(run, parts, function)
+
+
+def total(run: Run, parts: Sequence[Any]) -> Any:
+    """Sum of the parts."""
+    return Function(run, parts, lambda get: sum(get(index) for index in range(len(parts))))
+
+
+def selected(run: Run, condition: Any, first: Any, second: Any) -> Any:
+    """first where the condition is true, else second; decides only the one that is taken."""
+    if not isinstance(condition, Deferred):
+        return first if condition else second
+    return Function(run, (condition, first, second), lambda get: get(1) if get(0) else get(2))
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _is_array(value: Any) -> bool:
+    return not isinstance(value, Deferred) and (
+        hasattr(value, "__array_function__") or hasattr(value, "__torch_function__")
+    )
+
+
+def _is_truth(value: Any) -> bool:
+    return isinstance(value, bool | np.bool_ | Deferred)
+
+
+def _invert(value: Any) -> Any:
+    return not value if isinstance(value, bool | np.bool_) else ~value

@@ -1,0 +1,159 @@
+"""One run of the program under enumeration: its uniform variables, what is known of them, and its choices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specverify.exact.choices import ChoiceStack
+from specverify.exact.errors import NotEnumerable, ReusedRandomness, source_line
+from specverify.exact.streams import Stream, Streams
+
+if TYPE_CHECKING:
+    from specverify.exact.symbols import SymbolTable
+
+_FREE, _INSPECTED, _RACED = 0, 1, 2
+
+
+class Run:
+    """What symbols, deferred draws and front ends share during one run.
+
+    Every random value is a function of one uniform variable, numbered from 0. A variable starts free, with the
+    interval [0, 1); comparisons narrow the interval; a race consumes the variable. poison_seed changes between the
+    replays of one path: front ends derive their placeholders from it, so that a placeholder that is read shows.
+    """
+
+    def __init__(self, stack: ChoiceStack, *, poison_seed: int = 0) -> None:
+        self.stack = stack
+        self.poison_seed = poison_seed
+        self.budget = stack.budget
+        self.failure: NotEnumerable | None = None
+        self.is_finished = False
+        self.num_random_calls = 0
+        self.clipped_mass = 0.0
+        self.notes: set[str] = set()
+        self.num_variables = 0
+        self.streams = Streams(self.new_variables, self.refuse)
+        self._state = np.zeros(256, dtype=np.uint8)
+        self._intervals: dict[int, tuple[float, float]] = {}
+        self._table: SymbolTable | None = None
+        self.front_end_state: dict[Any, Any] = {}
+
+    @property
+    def table(self) -> SymbolTable:
+        """Rows of symbols by number, for front ends that keep row numbers beside their memory."""
+        if self._table is None:
+            from specverify.exact.symbols import SymbolTable
+
+            self._table = SymbolTable(self)
+        return self._table
+
+    def refuse(self, reason: str, operation: str = "", *, reused: bool = False) -> NotEnumerable:
+        """The error to raise: `raise run.refuse(...)`. It is remembered, so that a program cannot swallow it."""
+        error_type = ReusedRandomness if reused else NotEnumerable
+        error = error_type(reason, operation, source_line())
+        if self.failure is None:
+            self.failure = error
+        return error
+
+    def require_current(self, operation: str) -> None:
+        """Refuses a symbol that outlived its run."""
+        if self.is_finished:
+            raise self.refuse("a random value of an earlier call is used again: the program keeps state", operation)
+
+    # Variables ------------------------------------------------------------------------------------------------
+
+    def new_variables(self, count: int) -> int:
+        """Number of the first of so many new free variables; the rest follow it."""
+        first = self.num_variables
+        self.num_variables += count
+        if self.num_variables > len(self._state):
+            grown = np.zeros(max(2 * len(self._state), self.num_variables), dtype=np.uint8)
+            grown[:first] = self._state[:first]
+            self._state = grown
+        return first
+
+    def unseeded_variables(self, count: int) -> int:
+        """As new_variables, counted as one random call: for draws that need no stream identity."""
+        self.num_random_calls += 1
+        return self.new_variables(count)
+
+    def read_stream(self, stream: Stream, position: int, count: int, kind: str) -> NDArray[np.int64]:
+        """Variables read from a stream, counted as one random call."""
+        self.require_current(kind)
+        self.num_random_calls += 1
+        return stream.read(position, count, kind)
+
+    def interval(self, variable: int) -> tuple[float, float]:
+        """Where the variable is known to lie."""
+        return self._intervals.get(variable, (0.0, 1.0))
+
+    def intervals(self, variables: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Lower and upper ends for an array of variables; entries below 0 (constants) get [0, 1)."""
+        low, high = np.zeros(variables.shape), np.ones(variables.shape)
+        inside = np.maximum(variables, 0)
+        for position in zip(*np.nonzero((self._state[inside] == _INSPECTED) & (variables >= 0)), strict=True):
+            low[position], high[position] = self._intervals[int(variables[position])]
+        return low, high
+
+    def is_free(self, variable: int) -> bool:
+        """Whether nothing is known of the variable yet."""
+        return bool(self._state[variable] == _FREE)
+
+    # Choices --------------------------------------------------------------------------------------------------
+
+    def choose(self, weights: Sequence[float] | NDArray[np.float64], operation: str) -> int:
+        """Forks on a law that depends on no variable."""
+        self.require_current(operation)
+        try:
+            return self.stack.choose(weights, operation)
+        except NotEnumerable as error:
+            if self.failure is None:
+                self.failure = error
+            raise
+
+    def decide(self, variable: int, threshold: float, operation: str = "comparison") -> bool:
+        """Whether the variable lies below the threshold; forks only where its interval leaves that open."""
+        if self._state[variable] == _RACED:
+            raise self._reused(operation)
+        low, high = self._intervals.get(variable, (0.0, 1.0))
+        if threshold >= high:
+            return True
+        if not threshold > low:
+            return False
+        width = high - low
+        if self.choose(((threshold - low) / width, (high - threshold) / width), operation) == 0:
+            self.narrow(variable, low, threshold)
+            return True
+        self.narrow(variable, threshold, high)
+        return False
+
+    def probability_below(self, variable: int, threshold: float, operation: str = "comparison") -> float:
+        """Probability that the variable lies below the threshold, given what is known. Decides nothing."""
+        if self._state[variable] == _RACED:
+            raise self._reused(operation)
+        low, high = self._intervals.get(variable, (0.0, 1.0))
+        return min(max((threshold - low) / (high - low), 0.0), 1.0)
+
+    def narrow(self, variable: int, low: float, high: float) -> None:
+        """Records that the variable lies in [low, high)."""
+        self._intervals[variable] = (low, high)
+        self._state[variable] = _INSPECTED
+
+    def consume(self, variables: NDArray[np.int64], operation: str) -> None:
+        """Marks variables as used up by a race, whose weights hold for free variables only."""
+        states = self._state[variables]
+        if states.any():
+            raise self._reused(operation, raced=bool((states == _RACED).any()))
+        # Writing the same entry twice counts once: fewer newly raced variables than entries means a repetition.
+        before = int(np.count_nonzero(self._state == _RACED))
+        self._state[variables] = _RACED
+        if int(np.count_nonzero(self._state == _RACED)) - before < len(variables):
+            raise self._reused(operation)
+
+    def _reused(self, operation: str, *, raced: bool = True) -> NotEnumerable:
+        what = "already decided a race" if raced else "was already compared"
+        return self.refuse(f"reused randomness: a random value that {what} is used again", operation, reused=True)

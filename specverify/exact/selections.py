@@ -1,0 +1,140 @@
+"""What programs ask of blocks: the winner of a row, the first true entry, how many are true, where a number falls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specverify.exact.conditions import Conditions, race, thresholds
+from specverify.exact.deferred import (
+    Condition,
+    Deferred,
+    Function,
+    Get,
+    Piecewise,
+    Race,
+    conjunction,
+    disjunction,
+    total,
+)
+from specverify.exact.symbols import Floats, Symbols
+
+# Below this many entries, conditions of mixed direction on one variable are evaluated on every cell.
+_MAX_MIXED = 512
+
+
+def winner(block: Symbols, *, largest: bool, operation: str = "argmax") -> int | Deferred:
+    """Position of the largest (smallest) entry of a 1-d block: a race, which is one choice."""
+    positions, variables, weights = race(block, largest=largest, operation=operation)
+    if len(positions) == 1:
+        return int(positions[0])
+    return Race(block.run, positions, variables, weights, operation)
+
+
+def condition_at(conditions: Conditions, index: Any) -> bool | Condition:
+    """One entry: a plain truth value or a Condition."""
+    variable = int(conditions.variable[index])
+    below = bool(conditions.below[index])
+    if variable < 0:
+        return below
+    return Condition(conditions.run, variable, float(conditions.threshold[index]), below)
+
+
+def entries(conditions: Conditions) -> list[bool | Condition]:
+    """All entries in order, flattened."""
+    flat = conditions.reshaped((conditions.size,))
+    return [condition_at(flat, index) for index in range(flat.size)]
+
+
+def all_true(conditions: Conditions) -> Any:
+    """Whether all entries are true: decides them in order up to the first that is not."""
+    return conjunction(conditions.run, entries(conditions))
+
+
+def any_true(conditions: Conditions) -> Any:
+    """Whether any entry is true: decides them in order up to the first that is."""
+    return disjunction(conditions.run, entries(conditions))
+
+
+def first_true(conditions: Conditions, default: int = 0) -> int | Deferred:
+    """Position of the first true entry of a 1-d block, or default where none is (0 is what argmax gives)."""
+    certain = (conditions.variable < 0) & conditions.below
+    stop = int(certain.argmax()) if certain.any() else conditions.size
+    fallback = stop if stop < conditions.size else default
+    open_positions = np.flatnonzero(conditions.variable[:stop] >= 0)
+    if not len(open_positions):
+        return fallback
+    candidates = conditions[open_positions]
+    if bool((candidates.variable == candidates.variable[0]).all()):
+        return _first_of_one_variable(candidates, open_positions, fallback)
+    parts = entries(candidates)
+
+    def function(get: Get) -> int:
+        return next((int(open_positions[index]) for index in range(len(parts)) if get(index)), fallback)
+
+    return Function(conditions.run, parts, function)
+
+
+def count_true(conditions: Conditions) -> int | Deferred:
+    """How many entries are true."""
+    open_entries = conditions.variable >= 0
+    certain = int((~open_entries & conditions.below).sum())
+    if not open_entries.any():
+        return certain
+    candidates = conditions[open_entries]
+    if bool((candidates.variable == candidates.variable[0]).all()):
+        edges = np.sort(np.unique(candidates.threshold))
+        below = np.sort(candidates.threshold[candidates.below])
+        above = np.sort(candidates.threshold[~candidates.below])
+        starts = np.concatenate(([-np.inf], edges))
+        # In the cell that starts at s, U < t holds for t > s and U >= t for t <= s.
+        counts = (
+            len(below) - np.searchsorted(below, starts, side="right") + np.searchsorted(above, starts, side="right")
+        )
+        return _piecewise(candidates, edges, counts + certain, "sum of comparisons")
+    return total(conditions.run, [certain, *entries(candidates)])  # type: ignore[no-any-return]
+
+
+def search(symbol: Symbols, sorted_values: NDArray[Any], operation: str = "searchsorted") -> int | Deferred:
+    """Where a symbol (a block of one entry) falls in an ascending row: the number of row entries below it.
+
+    Sides left and right agree, as equality has probability zero.
+    """
+    row = np.asarray(sorted_values, dtype=np.float64)
+    if int(symbol.variable.reshape(-1)[0]) < 0:
+        return int(np.searchsorted(row, float(symbol.a.reshape(-1)[0])))
+    edges, increasing = thresholds(symbol.reshaped((1,)).broadcast(row.shape), row)
+    if not len(row):
+        return 0
+    conditions = Conditions(symbol.run, np.broadcast_to(symbol.variable.reshape(-1)[0], row.shape), edges, increasing)
+    if bool(increasing[0]):
+        # Rounding must not let an edge step back: cumulative sums may repeat a value.
+        return _piecewise(conditions, np.maximum.accumulate(edges), np.arange(len(row) + 1), operation)
+    falling = np.minimum.accumulate(edges)[::-1]
+    return _piecewise(conditions, falling, np.arange(len(row), -1, -1), operation)
+
+
+def _first_of_one_variable(candidates: Conditions, positions: NDArray[np.int64], fallback: int) -> int | Deferred:
+    if bool(candidates.below.all()):
+        # U < t: entry i is first exactly where U lies between the running maxima before and at i.
+        edges = np.maximum.accumulate(candidates.threshold)
+        return _piecewise(candidates, edges, np.append(positions, fallback), "first true comparison")
+    if not bool(candidates.below.any()):
+        # U >= t: the same with running minima, from above.
+        edges = np.minimum.accumulate(candidates.threshold)[::-1]
+        return _piecewise(candidates, edges, np.append(fallback, positions[::-1]), "first true comparison")
+    if candidates.size > _MAX_MIXED:
+        raise candidates.run.refuse("too many comparisons of mixed direction on one random value", "argmax")
+    edges = np.unique(candidates.threshold)
+    starts = np.concatenate(([-np.inf], edges))[:, None]
+    truth = np.where(
+        candidates.below, candidates.threshold > starts, candidates.threshold <= starts
+    )  # [cells, entries]
+    values = np.where(truth.any(axis=1), positions[truth.argmax(axis=1)], fallback)
+    return _piecewise(candidates, edges, values, "first true comparison")
+
+
+def _piecewise(conditions: Conditions, edges: Floats, values: NDArray[Any], operation: str) -> Deferred:
+    return Piecewise(conditions.run, int(conditions.variable.reshape(-1)[0]), edges, values, operation)

@@ -1,0 +1,165 @@
+"""Symbolic random values: blocks of monotone functions of uniform variables, stored as arrays of parameters.
+
+Each entry of a block is a constant or f(U) with U one uniform variable, Z = U or 1 - U, and E = -log Z (which is a
+standard exponential). The family is small and every member has a closed-form inverse:
+
+    POWER_U    a + b * Z ** c          uniforms and what is affine in them
+    POWER_E    a + b * E ** c          exponentials, log-uniforms, weight / exponential
+    LOG_E      a + b * log(E)          Gumbel noise and log-weight plus Gumbel noise
+    NEST_LOG   a + b * log(parent)     \\
+    NEST_EXP   a + b * exp(parent)      } where parent is another row: comparisons only, no races
+    NEST_POWER a + b * parent ** c     /
+
+Affine maps, logarithm, exponential and powers stay inside the family. A comparison with a number becomes a threshold
+on U. Comparisons at equality are decided as in the continuum: they have probability zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from specverify.exact.run import Run
+
+POWER_U, POWER_E, LOG_E, NEST_LOG, NEST_EXP, NEST_POWER = range(6)
+CONSTANT = -1
+
+Floats = NDArray[np.float64]
+Index = Any
+"""Anything that indexes an array: the block is indexed like its columns."""
+
+
+@dataclass(frozen=True, eq=False)
+class Symbols:
+    """A block of symbols: columns of one shape. A view of the columns is a view of the block.
+
+    variable: CONSTANT (-1) where the entry is the number in column a. mirror: Z is 1 - U. parent: row of the run's
+    table for the NEST kinds.
+    """
+
+    run: Run
+    variable: NDArray[np.int64]
+    kind: NDArray[np.uint8]
+    mirror: NDArray[np.bool_]
+    a: Floats
+    b: Floats
+    c: Floats
+    parent: NDArray[np.int64]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.variable.shape
+
+    @property
+    def size(self) -> int:
+        return self.variable.size
+
+    @property
+    def is_constant(self) -> NDArray[np.bool_]:
+        return self.variable < 0
+
+    @property
+    def columns(self) -> tuple[NDArray[Any], ...]:
+        return (self.variable, self.kind, self.mirror, self.a, self.b, self.c, self.parent)
+
+    def __getitem__(self, index: Index) -> Symbols:
+        """The indexed block: a view where numpy gives views, else a copy."""
+        return Symbols(self.run, *(np.asarray(column[index]) for column in self.columns))
+
+    def reshaped(self, shape: tuple[int, ...]) -> Symbols:
+        return Symbols(self.run, *(column.reshape(shape) for column in self.columns))
+
+    def broadcast(self, shape: tuple[int, ...]) -> Symbols:
+        return Symbols(self.run, *(np.broadcast_to(column, shape) for column in self.columns))
+
+    def copy(self) -> Symbols:
+        return Symbols(self.run, *(column.copy() for column in self.columns))
+
+    def assign(self, index: Index, other: Symbols) -> None:
+        """Writes another block into the indexed entries, in place."""
+        for column, value in zip(self.columns, other.columns, strict=True):
+            column[index] = value
+
+
+def uniform_symbols(run: Run, variables: NDArray[np.int64], shape: tuple[int, ...], *, mirror: bool = False) -> Symbols:
+    """U (or 1 - U) for each variable."""
+    return _block(run, variables, shape, POWER_U, mirror=mirror)
+
+
+def exponential_symbols(
+    run: Run, variables: NDArray[np.int64], shape: tuple[int, ...], *, scale: float = 1.0, mirror: bool = False
+) -> Symbols:
+    """Exponentials with the given mean: -scale * log U (or of 1 - U)."""
+    return _block(run, variables, shape, POWER_E, b=scale, mirror=mirror)
+
+
+def gumbel_symbols(
+    run: Run, variables: NDArray[np.int64], shape: tuple[int, ...], *, loc: float = 0.0, scale: float = 1.0,
+    mirror: bool = False,
+) -> Symbols:  # fmt: skip
+    """Gumbel noise: loc - scale * log(-log U) (or of 1 - U)."""
+    return _block(run, variables, shape, LOG_E, a=loc, b=-scale, mirror=mirror)
+
+
+def constant_symbols(run: Run, values: Any) -> Symbols:
+    """A block of plain numbers, for mixing with symbols."""
+    numbers = np.array(values, dtype=np.float64)
+    return _block(run, np.full(numbers.size, CONSTANT, dtype=np.int64), numbers.shape, POWER_U, a=numbers, b=0.0)
+
+
+def _block(
+    run: Run, variables: NDArray[np.int64], shape: tuple[int, ...], kind: int, *, a: float | Floats = 0.0,
+    b: float = 1.0, mirror: bool = False,
+) -> Symbols:  # fmt: skip
+    return Symbols(
+        run,
+        np.array(variables, dtype=np.int64).reshape(shape),
+        np.full(shape, kind, dtype=np.uint8),
+        np.full(shape, mirror, dtype=np.bool_),
+        np.array(np.broadcast_to(a, shape), dtype=np.float64),
+        np.full(shape, b, dtype=np.float64),
+        np.ones(shape, dtype=np.float64),
+        np.zeros(shape, dtype=np.int64),
+    )
+
+
+def where(condition: NDArray[np.bool_], first: Symbols, second: Symbols) -> Symbols:
+    """Elementwise choice between two blocks; all three broadcast."""
+    return Symbols(first.run, *(np.where(condition, x, y) for x, y in zip(first.columns, second.columns, strict=True)))
+
+
+def concatenate(blocks: list[Symbols], axis: int = 0) -> Symbols:
+    """Blocks joined along an axis."""
+    columns = zip(*(block.columns for block in blocks), strict=True)
+    return Symbols(blocks[0].run, *(np.concatenate(parts, axis=axis) for parts in columns))
+
+
+class SymbolTable:
+    """Rows of symbols by number, for front ends that keep row numbers (a mirror) beside their memory."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._rows = constant_symbols(run, np.full(256, np.nan))
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def append(self, block: Symbols) -> NDArray[np.int64]:
+        """Stores a block and returns the row numbers, in the block's shape."""
+        start, stop = self._length, self._length + block.size
+        if stop > self._rows.size:
+            grown = constant_symbols(self._run, np.full(max(2 * self._rows.size, stop), np.nan))
+            grown.assign(slice(0, start), self._rows[:start])
+            self._rows = grown
+        self._rows.assign(slice(start, stop), block.reshaped((block.size,)))
+        self._length = stop
+        return np.arange(start, stop, dtype=np.int64).reshape(block.shape)
+
+    def take(self, rows: NDArray[np.int64]) -> Symbols:
+        """The symbols with these numbers, in the shape of rows."""
+        return self._rows[rows]
