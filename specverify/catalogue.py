@@ -26,6 +26,7 @@ _MODULES = (
     "specverify.checks.draft",
     "specverify.checks.acceptance",
     "specverify.checks.tokens",
+    "specverify.checks.tokens_end",
     "specverify.checks.batch",
     "specverify.checks.seed",
     "specverify.checks.activity",

@@ -98,6 +98,11 @@ def new_tokens(subject: Any) -> int:
     return int(getattr(subject, "max_new_tokens", DEFAULT_NEW_TOKENS))
 
 
+def num_draft_tokens(subject: Any) -> int:
+    """The longest draft of one step; 4 where the engine does not say."""
+    return int(getattr(subject, "num_draft_tokens", 4))
+
+
 def standard_requests(subject: Any, context: CheckContext, sampling: SamplingParams) -> tuple[Request, ...]:
     """One request per standard prompt, seeded where they are sampled and the engine honours seeds."""
     seeded = Capability.SEED in subject.capabilities and not sampling.is_greedy

@@ -190,7 +190,7 @@ def _not_noise(worst: Divergence, tolerance: float, num_bugs: int, context: Chec
     if worst.off_margin > tolerance:
         return (
             f"Not a near tie: plain decoding took a token {worst.off_margin:.3g} below the best one in "
-            f"log-probability; rounding explains {tolerance:.1g}. It is plain decoding that departs from the model here."
+            f"log-probability; rounding explains {tolerance:.1g}. Here plain decoding departs from the model."
         )
     return (
         f"Not a near tie: the token with speculation is {worst.on_margin:.3g} below the best one in log-probability; "

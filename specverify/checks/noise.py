@@ -71,7 +71,8 @@ def next_log_probs(subject: Any, prompt: tuple[int, ...], output: tuple[int, ...
         return log_softmax(logits)
     if Capability.SCORE in subject.capabilities:
         scores: Array = np.asarray(subject.score((*prompt, *output), (0,)), dtype=np.float64)
-        return scores[0]
+        first: Array = scores[0]
+        return first
     return None
 
 
