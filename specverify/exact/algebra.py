@@ -194,9 +194,8 @@ def evaluate(block: Symbols, uniforms: Floats) -> Floats:
 
 def _mirrored(block: Symbols) -> Symbols:
     """a - a Z rewritten as a (1 - Z), so that log(1 - u) stays in the family."""
-    flips = (
-        (block.variable >= 0) & (block.kind == POWER_U) & (block.c == 1.0) & (block.a == -block.b) & (block.a != 0.0)
-    )
+    affine = (block.variable >= 0) & (block.kind == POWER_U) & (block.c == 1.0)
+    flips = affine & (block.a == -block.b) & (block.a != 0.0)
     if not flips.any():
         return block
     return Symbols(
@@ -219,16 +218,8 @@ def _without_tiny_offsets(block: Symbols) -> Symbols:
     if not tiny.any():
         return block
     block.run.clipped_mass += float(offset[tiny].sum())
-    return Symbols(
-        block.run,
-        block.variable,
-        block.kind,
-        block.mirror,
-        np.where(tiny, 0.0, block.a),
-        block.b,
-        block.c,
-        block.parent,
-    )
+    offsets = np.where(tiny, 0.0, block.a)
+    return Symbols(block.run, block.variable, block.kind, block.mirror, offsets, block.b, block.c, block.parent)
 
 
 def _always_negative_is_nan(block: Symbols, result: Symbols) -> None:

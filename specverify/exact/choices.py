@@ -92,6 +92,17 @@ class ChoiceStack:
         self._position = 0
         self.probability = 1.0
 
+    def replay(self) -> None:
+        """Starts the current path over, without moving on."""
+        self._require_complete()
+        self._position = 0
+        self.probability = 1.0
+
+    @property
+    def is_last_path(self) -> bool:
+        """Whether no choice of the current path has a branch left to try."""
+        return all(_first_possible(point.weights, point.index + 1) is None for point in self._points)
+
     def choose(self, weights: Sequence[float] | NDArray[np.float64], operation: str) -> int:
         """Index of the branch that this run takes; weights are the exact conditional probabilities, summing to 1.
 
@@ -109,11 +120,7 @@ class ChoiceStack:
 
     def end_run(self) -> bool:
         """Counts the finished run and moves on to the next path; False when every path has been explored."""
-        if self._position != len(self._points):
-            raise NotEnumerable(
-                f"not repeatable: a replay made {self._position} choices where the run before made {len(self._points)};"
-                " the program keeps state between calls or draws randomness that is not seen"
-            )
+        self._require_complete()
         self.explored += self.probability
         while self._points:
             point = self._points[-1]
@@ -123,6 +130,13 @@ class ChoiceStack:
                 return True
             self._points.pop()
         return False
+
+    def _require_complete(self) -> None:
+        if self._position != len(self._points):
+            raise NotEnumerable(
+                f"not repeatable: a replay made {self._position} choices where the run before made {len(self._points)};"
+                " the program keeps state between calls or draws randomness that is not seen"
+            )
 
     def _new_point(self, weights: Sequence[float] | NDArray[np.float64], operation: str) -> _ChoicePoint:
         kept: Weights

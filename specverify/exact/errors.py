@@ -52,6 +52,18 @@ def source_line() -> str:
     return ""
 
 
+def source_line_of(error: BaseException) -> str:
+    """The innermost line of the user's own code in the traceback of an error."""
+    found = ""
+    trace = error.__traceback__
+    while trace is not None:
+        path = trace.tb_frame.f_code.co_filename
+        if not _is_library(path):
+            found = f"{path}:{trace.tb_lineno}: {linecache.getline(path, trace.tb_lineno).strip()}"
+        trace = trace.tb_next
+    return found
+
+
 def _is_library(path: str) -> bool:
     if path.startswith((_OWN_PACKAGE, "<frozen", "<__array_function__")):
         return True

@@ -8,17 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specverify.exact.conditions import Conditions, race, thresholds
-from specverify.exact.deferred import (
-    Condition,
-    Deferred,
-    Function,
-    Get,
-    Piecewise,
-    Race,
-    conjunction,
-    disjunction,
-    total,
-)
+from specverify.exact.deferred import Deferred, Function, Get, conjunction, disjunction, total
+from specverify.exact.leaves import Condition, Piecewise, Race
 from specverify.exact.symbols import Floats, Symbols
 
 # Below this many entries, conditions of mixed direction on one variable are evaluated on every cell.
