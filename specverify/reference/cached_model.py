@@ -1,0 +1,99 @@
+"""A model together with its KV cache: what it computes, at which positions, into which rows, seeing which rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from specverify.reference.kv_cache import KVCache
+from specverify.reference.model import Model
+
+# Buffers start a little larger than asked for, so that short runs never grow them.
+SPARE_ROWS = 16
+
+
+class CachedModel:
+    """One model with one cache lane per batch row. Target and draft model are both run through it.
+
+    A pass computes a ragged block: row r gets num_new[r] tokens, padded on the right to the widest row. Padding is
+    computed and written too, but behind the rows in use, where nothing sees it and the next pass overwrites it.
+    """
+
+    cache_class: type[KVCache] = KVCache
+
+    def __init__(self, model: Model, *, num_rows: int, capacity: int) -> None:
+        self.model = model
+        self.cache = self.cache_class(
+            model.config, num_rows, capacity + SPARE_ROWS, dtype=model.dtype, device=model.device
+        )
+        # Positions that the last pass computed, per row, padding left out: [rows][num_new].
+        self.last_positions: list[list[int]] = [[] for _ in range(num_rows)]
+
+    def compute(self, token_ids: Tensor, *, first_positions: Sequence[int], num_new: Sequence[int]) -> Tensor:
+        """Hidden states [rows, width, hidden] of a block of tokens [rows, width]; their KV rows are pending.
+
+        first_positions: position in the text of each row's first token. num_new: tokens per row, at most width.
+        """
+        width = token_ids.shape[1]
+        positions = self.token_positions(first_positions, width)
+        slots = self.slots(width)
+        num_slots = max(self.cache.lengths) + width
+        self.cache.reserve(num_slots)
+        hidden = self.model.forward(
+            token_ids,
+            positions=positions,
+            slots=slots,
+            mask=self.mask(slots, num_slots),
+            cache=self.cache,
+        )
+        self.last_positions = [row[:new] for row, new in zip(positions.tolist(), num_new, strict=True)]
+        for row, new in enumerate(num_new):
+            self.cache.lengths[row] += new
+        return hidden
+
+    def token_positions(self, first_positions: Sequence[int], width: int) -> Tensor:
+        """Position of every token of the block, [rows, width]: consecutive, from the row's first one on."""
+        return self._offsets(first_positions, width)
+
+    def slots(self, width: int) -> Tensor:
+        """Cache row that every token of the block is written to, [rows, width]: right behind the rows in use."""
+        return self._offsets(self.cache.lengths, width)
+
+    def mask(self, slots: Tensor, num_slots: int) -> Tensor:
+        """0 where a token may see a cache row and -inf where not, [rows, width, num_slots].
+
+        A token sees its own row and all before it. Hence neither rejected rows, nor padding, nor later tokens.
+        """
+        is_hidden = torch.arange(num_slots, device=slots.device) > slots[:, :, None]
+        return torch.zeros(is_hidden.shape, dtype=self.model.dtype, device=slots.device).masked_fill_(
+            is_hidden, -torch.inf
+        )
+
+    def select(self, rows: Sequence[int]) -> None:
+        """Goes on with these batch rows only, in this order."""
+        self.cache.select(rows)
+        self.last_positions = [self.last_positions[row] for row in rows]
+
+    def _offsets(self, starts: Sequence[int], width: int) -> Tensor:
+        device = self.model.device
+        return torch.tensor(starts, device=device)[:, None] + torch.arange(width, device=device)
+
+
+def prefill_rows(model: Model, token_ids: Sequence[int]) -> Tensor:
+    """KV rows of a fresh pass over the tokens, [layers, 2, tokens, kv_heads, head_dim]: what any cache must hold."""
+    cached = CachedModel(model, num_rows=1, capacity=len(token_ids))
+    tokens = torch.tensor([list(token_ids)], device=model.device)
+    cached.compute(tokens, first_positions=[0], num_new=[len(token_ids)])
+    return cached.cache.rows(0)
+
+
+def score(model: Model, prompt_token_ids: Sequence[int], token_ids: Sequence[int]) -> Tensor:
+    """Log-probabilities [tokens, vocab] before each of the given tokens, teacher-forced, at temperature 1."""
+    text = [*prompt_token_ids, *token_ids][:-1]
+    cached = CachedModel(model, num_rows=1, capacity=len(text))
+    tokens = torch.tensor([text], device=model.device)
+    hidden = cached.compute(tokens, first_positions=[0], num_new=[len(text)])
+    wanted = hidden[0, len(prompt_token_ids) - 1 :]
+    return torch.log_softmax(model.logits(wanted).to(model.wide_dtype), dim=-1)

@@ -1,0 +1,248 @@
+"""The reference engine: speculative decoding of a batch, each request at its own pace.
+
+One step: the proposer drafts, the target computes the newest token and all drafts in one pass, the verifier decides,
+texts grow, both caches are rolled back to what was committed. Read `generate`, then `speculative_step`.
+
+Everything that a real engine gets wrong somewhere is a small method of its own here, so that a planted bug is one
+override: see specverify.faults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from specverify.core.errors import UsageError
+from specverify.core.types import Request, Trace
+from specverify.laws.sampling import processed_logits
+from specverify.reference.batch import Batch, RunningRequest, padded
+from specverify.reference.cached_model import CachedModel
+from specverify.reference.draws import RequestStreams
+from specverify.reference.model import Model
+from specverify.reference.proposers import Drafts, Proposer
+from specverify.reference.recorder import Recorder, finished_trace
+from specverify.reference.verifiers import GreedyVerifier, RejectionVerifier, Verdict, Verifier
+
+
+class ReferenceEngine:
+    """Decodes requests with a target model, a proposer and a verifier.
+
+    verifier: None compares argmaxes where all requests are greedy and does rejection sampling otherwise.
+    record_probs, record_kv_rows: what each step of a trace holds; KV rows are copies of both caches.
+    Uniforms are recorded for requests that have a seed; without one they come from torch's global generator.
+    """
+
+    cached_model_class: type[CachedModel] = CachedModel
+
+    def __init__(
+        self,
+        target: Model,
+        proposer: Proposer,
+        *,
+        verifier: Verifier | None = None,
+        num_draft_tokens: int = 3,
+        record_probs: bool = True,
+        record_kv_rows: bool = False,
+    ) -> None:
+        if num_draft_tokens < 1:
+            raise UsageError(
+                f"num_draft_tokens is {num_draft_tokens}; give at least 1, or generate with speculate=False"
+            )
+        draft = getattr(proposer, "model", None)
+        if draft is not None and draft.config.vocab_size != target.config.vocab_size:
+            raise UsageError(
+                f"the draft model has {draft.config.vocab_size} tokens and the target {target.config.vocab_size}; "
+                "draft token ids would mean other tokens: give models of one vocabulary"
+            )
+        self.target = target
+        self.proposer = proposer
+        self.verifier = verifier
+        self.num_draft_tokens = num_draft_tokens
+        self.recorder = Recorder(record_probs=record_probs, record_kv_rows=record_kv_rows)
+
+    @torch.inference_mode()
+    def generate(self, requests: Sequence[Request], *, speculate: bool = True) -> list[Trace]:
+        """Decodes all requests in one batch; traces in the order of the requests.
+
+        Raises UsageError for a request that the model can't take.
+        """
+        if not requests:
+            return []
+        for request in requests:
+            self.check_request(request)
+        everyone = [self.start_request(index, request) for index, request in enumerate(requests)]
+        batch = Batch(everyone, self.target.config.vocab_size, self.target.device)
+        capacity = max(len(r.prompt_token_ids) + r.max_new_tokens for r in requests) + self.num_draft_tokens + 1
+        self.cached = self.cached_model_class(self.target, num_rows=batch.num_rows, capacity=capacity)
+        if speculate:
+            self.proposer.start(batch, capacity)
+        self.prefill(batch)
+        batch = self.drop_finished(batch, speculate)
+        while batch.num_rows:
+            if speculate:
+                self.speculative_step(batch)
+            else:
+                self.plain_step(batch)
+            batch = self.drop_finished(batch, speculate)
+        return [finished_trace(running, speculated=speculate) for running in everyone]
+
+    # The two ways to take a step -----------------------------------------------------------------------------
+
+    def speculative_step(self, batch: Batch) -> None:
+        """Drafts, verifies and commits: between 1 and num_draft_tokens + 1 tokens per row."""
+        drafts = self.proposer.propose(batch, [self.num_to_propose(running) for running in batch.running])
+        target_probs = self.target_law(batch, self.verify_pass(batch, drafts), drafts)
+        verdict = self.choose_verifier(batch).verify(batch, drafts, target_probs)
+        step = self.recorder.begin(batch, drafts, target_probs, verdict, self.cached)
+        for row, (running, outcome) in enumerate(zip(batch.running, self.outcomes(drafts, verdict), strict=True)):
+            draft_token_ids, num_accepted, final_token_id = outcome
+            emitted = self.emitted_tokens(draft_token_ids, num_accepted, final_token_id)
+            step.commits(row, draft_token_ids, num_accepted, emitted, self.commit(running, emitted))
+        self.roll_back(batch)
+        self.proposer.commit(batch)
+        step.end(self.proposer)
+
+    def plain_step(self, batch: Batch) -> None:
+        """One token per row, without anything to verify or to roll back."""
+        newest = padded([running.token_ids[-1:] for running in batch.running], batch.device)
+        hidden = self.cached.compute(newest, first_positions=self.newest_positions(batch), num_new=[1] * batch.num_rows)
+        self.draw_plainly(batch, self.target.logits(hidden))
+
+    def prefill(self, batch: Batch) -> None:
+        """Computes the prompts and draws the first token of every row."""
+        prompts = [running.token_ids for running in batch.running]
+        num_new = [len(prompt) for prompt in prompts]
+        hidden = self.cached.compute(
+            padded(prompts, batch.device), first_positions=[0] * batch.num_rows, num_new=num_new
+        )
+        last = torch.tensor(num_new, device=batch.device) - 1
+        index = torch.arange(batch.num_rows, device=batch.device)
+        self.draw_plainly(batch, self.target.logits(hidden[index, last][:, None]))
+
+    def draw_plainly(self, batch: Batch, logits: Tensor) -> None:
+        """Draws and commits one token per row from logits [rows, 1, vocab]."""
+        law = batch.sampling.law(logits, batch.token_counts())[:, 0]
+        for running, token_id in zip(batch.running, batch.draw(law).tolist(), strict=True):
+            self.commit(running, [token_id])
+
+    # What a speculative step consists of ---------------------------------------------------------------------
+
+    def num_to_propose(self, running: RunningRequest) -> int:
+        """Draft tokens to ask for: never more than the request may still emit."""
+        return min(self.num_draft_tokens, running.num_remaining)
+
+    def verify_pass(self, batch: Batch, drafts: Drafts) -> Tensor:
+        """Target logits [rows, k + 1, vocab]: after the newest token, then after each draft token."""
+        tokens = torch.cat([self.newest_tokens(batch), drafts.token_ids], dim=1)
+        num_new = [1 + num for num in drafts.num_tokens]
+        hidden = self.cached.compute(tokens, first_positions=self.newest_positions(batch), num_new=num_new)
+        return self.target.logits(hidden)
+
+    def newest_tokens(self, batch: Batch) -> Tensor:
+        """The newest committed token of each row, [rows, 1]: it is the only one without a KV row."""
+        return padded([running.token_ids[-1:] for running in batch.running], batch.device)
+
+    def newest_positions(self, batch: Batch) -> list[int]:
+        """The position of each row's newest committed token, where the target's next pass begins."""
+        return [running.newest_position for running in batch.running]
+
+    def target_law(self, batch: Batch, logits: Tensor, drafts: Drafts) -> Tensor:
+        """The target's laws [rows, k + 1, vocab] under each request's sampling parameters.
+
+        Penalties at position i have seen the draft tokens before i, as they would in plain decoding.
+        """
+        counts = batch.token_counts()
+        return batch.sampling.law(logits, counts, None if counts is None else counts.along(drafts.token_ids))
+
+    def choose_verifier(self, batch: Batch) -> Verifier:
+        if self.verifier is not None:
+            return self.verifier
+        return GreedyVerifier() if batch.sampling.is_greedy else RejectionVerifier()
+
+    def outcomes(self, drafts: Drafts, verdict: Verdict) -> list[tuple[list[int], int, int]]:
+        """(draft tokens, number accepted, final token) of every row, brought to the host in one transfer."""
+        together = torch.cat([drafts.token_ids, verdict.num_accepted[:, None], verdict.final_token_ids[:, None]], dim=1)
+        return [(row[: drafts.num_tokens[index]], row[-2], row[-1]) for index, row in enumerate(together.tolist())]
+
+    def emitted_tokens(self, draft_token_ids: Sequence[int], num_accepted: int, final_token_id: int) -> list[int]:
+        """What a verify call emits: the accepted prefix and one final token, nothing behind a rejection."""
+        return [*draft_token_ids[:num_accepted], final_token_id]
+
+    def roll_back(self, batch: Batch) -> None:
+        """Drops the target's KV rows of rejected or cut tokens."""
+        for row, running in enumerate(batch.running):
+            self.cached.cache.keep(row, self.rows_to_keep(row, running))
+
+    def rows_to_keep(self, row: int, running: RunningRequest) -> int:
+        """Target cache rows that stay: one per committed token but the newest, whose row the next pass writes."""
+        return running.newest_position
+
+    # Committing and ending -----------------------------------------------------------------------------------
+
+    def commit(self, running: RunningRequest, emitted: Sequence[int]) -> list[int]:
+        """Appends what the request may still have of the emitted tokens, and returns it.
+
+        The end token is looked for first: a request that meets both ends here ends because of the end token.
+        """
+        kept = self.cut_at_limit(running, emitted)
+        at_end = self.cut_at_eos(running, kept)
+        if at_end and at_end[-1] in running.request.eos_token_ids:
+            running.finish_reason = "eos"
+        elif len(at_end) >= running.num_remaining:
+            running.finish_reason = "length"
+        running.token_ids.extend(at_end)
+        return at_end
+
+    def cut_at_limit(self, running: RunningRequest, token_ids: Sequence[int]) -> list[int]:
+        """No more tokens than max_new_tokens allows."""
+        return list(token_ids[: running.num_remaining])
+
+    def cut_at_eos(self, running: RunningRequest, token_ids: Sequence[int]) -> list[int]:
+        """Nothing behind the first end token, wherever in the draft it stands."""
+        for index, token_id in enumerate(token_ids):
+            if token_id in running.request.eos_token_ids:
+                return list(token_ids[: index + 1])
+        return list(token_ids)
+
+    def drop_finished(self, batch: Batch, speculate: bool) -> Batch:
+        """The batch without finished rows; caches follow in the same order."""
+        rows = [row for row, running in enumerate(batch.running) if not running.finish_reason]
+        if len(rows) == batch.num_rows:
+            return batch
+        if rows:
+            self.cached.select(rows)
+            if speculate:
+                self.proposer.select(rows)
+        return batch.select(rows)
+
+    # Starting ------------------------------------------------------------------------------------------------
+
+    def start_request(self, index: int, request: Request) -> RunningRequest:
+        return RunningRequest(request, index, list(request.prompt_token_ids), self.make_streams(request))
+
+    def make_streams(self, request: Request) -> RequestStreams:
+        """The request's own random streams, from its seed."""
+        return RequestStreams(request.seed, self.target.device)
+
+    def check_request(self, request: Request) -> None:
+        """Raises UsageError for what the model or the sampler can't take."""
+        config, name = self.target.config, f"request {request.request_id!r}"
+        length = len(request.prompt_token_ids)
+        if not length:
+            raise UsageError(f"{name} has an empty prompt; give at least one token id")
+        strangers = [token for token in request.prompt_token_ids if not 0 <= token < config.vocab_size]
+        if strangers:
+            raise UsageError(
+                f"{name} has prompt token {strangers[0]}; the model has tokens 0 to {config.vocab_size - 1}"
+            )
+        if request.max_new_tokens < 1:
+            raise UsageError(f"{name} asks for {request.max_new_tokens} new tokens; ask for at least 1")
+        # Also where "dynamic" rope scaling would begin: there the law depends on how tokens share passes.
+        if length + request.max_new_tokens > config.max_positions:
+            raise UsageError(
+                f"{name} may reach {length + request.max_new_tokens} tokens; the model takes {config.max_positions}: "
+                "shorten the prompt or max_new_tokens"
+            )
+        processed_logits([0.0], request.sampling)

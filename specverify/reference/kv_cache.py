@@ -1,0 +1,64 @@
+"""Keys and values of every token computed so far, in static buffers with one lane per batch row.
+
+In a lane the first `lengths[row]` slots are committed: they belong to tokens of the text. What a verify pass writes
+behind them is pending until `keep` says how many rows stay. Rolling back is only that number: rows beyond it are
+invisible and get overwritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from specverify.reference.config import ModelConfig
+
+
+class KVCache:
+    """Static buffers that double when a lane outgrows them. lengths: rows in use, per batch row, on the host."""
+
+    def __init__(
+        self, config: ModelConfig, num_rows: int, capacity: int, *, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        shape = (config.num_layers, 2, num_rows, config.num_kv_heads, capacity, config.head_dim)
+        self.buffer = torch.zeros(shape, dtype=dtype, device=device)
+        self.lengths = [0] * num_rows
+        self._row_index = torch.arange(num_rows, device=device)[:, None]
+
+    @property
+    def capacity(self) -> int:
+        return self.buffer.shape[4]
+
+    def reserve(self, num_slots: int) -> None:
+        """Makes room for num_slots rows in every lane, keeping what is there."""
+        if num_slots > self.capacity:
+            spare = max(num_slots, 2 * self.capacity) - self.capacity
+            empty = self.buffer.new_zeros((*self.buffer.shape[:4], spare, self.buffer.shape[5]))
+            self.buffer = torch.cat([self.buffer, empty], dim=4)
+
+    def write(self, layer: int, slots: Tensor, *, keys: Tensor, values: Tensor) -> None:
+        """Stores keys and values [rows, new, kv_heads, head_dim] at slots [rows, new] of the layer."""
+        self.buffer[layer, 0, self._row_index, :, slots] = keys
+        self.buffer[layer, 1, self._row_index, :, slots] = values
+
+    def read(self, layer: int, num_slots: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of the first num_slots slots, each [rows, kv_heads, num_slots, head_dim]; views."""
+        lane = self.buffer[layer, :, :, :, :num_slots]
+        return lane[0], lane[1]
+
+    def keep(self, row: int, num_rows: int) -> None:
+        """Commits the first num_rows rows of the lane and drops everything behind them."""
+        self.lengths[row] = num_rows
+
+    def select(self, rows: Sequence[int]) -> None:
+        """Keeps the lanes of these batch rows, in this order; the others are finished."""
+        index = torch.tensor(rows, device=self.buffer.device)
+        self.buffer = self.buffer[:, :, index]
+        self.lengths = [self.lengths[row] for row in rows]
+        self._row_index = torch.arange(len(rows), device=self.buffer.device)[:, None]
+
+    def rows(self, row: int) -> Tensor:
+        """A copy of the rows in use, [layers, 2, length, kv_heads, head_dim]."""
+        lane = self.buffer[:, :, row, :, : self.lengths[row]]
+        return lane.transpose(2, 3).clone()

@@ -1,0 +1,22 @@
+"""Proposers make draft tokens: a draft model, a look into the text, or a script that forces accept lengths."""
+
+from specverify.reference.proposers.base import Drafts, Proposer
+from specverify.reference.proposers.draft_model import DraftModelProposer
+from specverify.reference.proposers.ngram import NgramProposer
+from specverify.reference.proposers.scripted import (
+    AlternatingProposer,
+    AntiProposer,
+    SelfProposer,
+    SometimesEmptyProposer,
+)
+
+__all__ = [
+    "AlternatingProposer",
+    "AntiProposer",
+    "DraftModelProposer",
+    "Drafts",
+    "NgramProposer",
+    "Proposer",
+    "SelfProposer",
+    "SometimesEmptyProposer",
+]

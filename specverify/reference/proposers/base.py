@@ -1,0 +1,61 @@
+"""What a proposer is asked for, and what it hands over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from specverify.reference.batch import Batch
+
+
+@dataclass(frozen=True)
+class Drafts:
+    """Draft tokens of every row, ragged.
+
+    token_ids: [rows, k]; row r has num_tokens[r] of them, then padding.
+    probs: [rows, k, vocab], the law that each token was really drawn from; None where the proposer is
+      deterministic, which is a point mass on each token. Padding has whatever it has.
+    positions: positions that the draft model computed for this step, per row; None without a draft model.
+    """
+
+    token_ids: Tensor
+    num_tokens: Sequence[int]
+    probs: Tensor | None = None
+    positions: Sequence[Sequence[int]] | None = None
+
+    @property
+    def width(self) -> int:
+        return self.token_ids.shape[1]
+
+    def is_real(self) -> Tensor:
+        """True at draft tokens, False at padding, [rows, k]."""
+        device = self.token_ids.device
+        return torch.arange(self.width, device=device) < torch.tensor(list(self.num_tokens), device=device)[:, None]
+
+
+class Proposer(Protocol):
+    """Makes draft tokens. It is told when a batch starts, what was committed, and which rows go on."""
+
+    name: str
+
+    def start(self, batch: Batch, capacity: int) -> None:
+        """Forgets everything and gets ready for this batch; capacity: tokens that the longest row may reach."""
+
+    def propose(self, batch: Batch, num_draft_tokens: Sequence[int]) -> Drafts:
+        """At most num_draft_tokens[r] tokens that may follow row r's committed text."""
+
+    def commit(self, batch: Batch) -> None:
+        """The batch's texts now hold what was accepted and the final token: drop whatever was not."""
+
+    def select(self, rows: Sequence[int]) -> None:
+        """Goes on with these rows only, in this order."""
+
+    def kv_lengths(self) -> Sequence[int] | None:
+        """Rows in use in the draft model's cache, per batch row; None without a draft model."""
+
+    def kv_rows(self, row: int) -> Tensor | None:
+        """A copy of the draft model's rows in use, [layers, 2, length, kv_heads, head_dim]."""

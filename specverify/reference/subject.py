@@ -1,0 +1,238 @@
+"""The reference engine as a subject under test: models loaded, a proposer by name, and everything it can show.
+
+Planted bugs are made here too: hand over a subclass of the engine, a mixin for every proposer that runs a draft
+model, or another verifier, and the result is the same subject with that one part broken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from specverify.core.capabilities import Capability
+from specverify.core.errors import UsageError
+from specverify.core.scenario import Scenario
+from specverify.core.types import Request, Trace
+from specverify.reference.cached_model import prefill_rows, score
+from specverify.reference.engine import ReferenceEngine
+from specverify.reference.model import Model
+from specverify.reference.proposers import (
+    AlternatingProposer,
+    AntiProposer,
+    DraftModelProposer,
+    NgramProposer,
+    Proposer,
+    SelfProposer,
+    SometimesEmptyProposer,
+)
+from specverify.reference.recorder import to_numpy
+from specverify.reference.verifiers import Verifier
+
+# Proposers that run a model: the draft model, or (True) the target itself.
+MODEL_PROPOSERS: Mapping[str, tuple[type[DraftModelProposer], bool]] = {
+    "draft-model": (DraftModelProposer, False),
+    "sometimes-empty": (SometimesEmptyProposer, False),
+    "self": (SelfProposer, True),
+    "anti": (AntiProposer, True),
+    "alternating": (AlternatingProposer, True),
+}
+PROPOSERS = (*MODEL_PROPOSERS, "n-gram")
+_CAPABILITIES = frozenset(
+    {
+        Capability.GENERATE,
+        Capability.IN_PROCESS_RANDOMNESS,
+        Capability.SCORE,
+        Capability.TRACE,
+        Capability.KV_LENGTH,
+        Capability.POSITIONS,
+        Capability.SCRIPTED_PROPOSER,
+        Capability.SEED,
+        Capability.BATCH,
+        Capability.SAMPLING,
+        Capability.PENALTIES,
+        Capability.STOP,
+    }
+)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the engine is put together from; a planted bug replaces one of them.
+
+    proposer_mixin: mixed into every proposer that runs a model, so that a bug of the draft side is there whichever
+      drafter is put in. ngram_class: the proposer called "n-gram". make_verifier: None leaves the choice to the
+      engine.
+    """
+
+    engine_class: type[ReferenceEngine] = ReferenceEngine
+    proposer_mixin: type | None = None
+    ngram_class: type[NgramProposer] = NgramProposer
+    make_verifier: Callable[[], Verifier] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ReferenceSubject:
+    """An engine of core.types: see there for what the methods return.
+
+    target, draft: the models; without a draft, "draft-model" is refused and "sometimes-empty" drafts with the target.
+    record_probs, record_kv_rows: whether steps hold laws and KV rows; quiet() is the subject without both.
+    """
+
+    target: Model
+    draft: Model | None = None
+    proposer: str = "draft-model"
+    name: str = ""
+    num_draft_tokens: int = 3
+    parts: Parts = Parts()
+    record_probs: bool = True
+    record_kv_rows: bool = True
+    checkpoint: Any = None
+    tokenizers: Mapping[str, Any] | None = None
+    scenarios: Sequence[Scenario] | None = None
+    prompts: Sequence[tuple[int, ...]] | None = None
+    max_new_tokens: int = 24
+    batch_size: int = 64
+    num_threads: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            object.__setattr__(self, "name", f"reference {self.proposer}")
+        if self.proposer not in PROPOSERS:
+            raise UsageError(f"proposer {self.proposer!r} is unknown; choose from {', '.join(PROPOSERS)}")
+        # Made now, so that wrong arguments are reported by the call that gave them.
+        object.__setattr__(self, "engine", self._make_engine())
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        shown = set(_CAPABILITIES)
+        if self.record_probs:
+            shown.add(Capability.TARGET_PROBS)
+            if self.proposer != "n-gram":
+                shown.add(Capability.DRAFT_PROBS)
+        if self.record_kv_rows:
+            shown.add(Capability.KV_ROWS)
+        if self.checkpoint is not None:
+            shown.add(Capability.LOAD_CHECKPOINT)
+        if self.tokenizers is not None:
+            shown.add(Capability.TOKENIZER)
+        return frozenset(shown)
+
+    @property
+    def dtype(self) -> str:
+        return str(self.target.dtype).removeprefix("torch.")
+
+    @property
+    def vocab_size(self) -> int:
+        return self.target.config.vocab_size
+
+    def generate(self, requests: Sequence[Request], *, speculate: bool) -> list[Trace]:
+        engine: ReferenceEngine = self.engine  # type: ignore[attr-defined]
+        with _Threads(self.num_threads):
+            return engine.generate(requests, speculate=speculate)
+
+    @torch.inference_mode()
+    def score(self, prompt_token_ids: Sequence[int], token_ids: Sequence[int]) -> NDArray[Any]:
+        """Log-probabilities [tokens, vocab] of the target at temperature 1, before each of token_ids."""
+        return to_numpy(score(self.target, prompt_token_ids, token_ids))
+
+    @torch.inference_mode()
+    def prefill_kv_rows(self, model: str, token_ids: Sequence[int]) -> NDArray[np.floating[Any]]:
+        """KV rows [layers, 2, tokens, kv_heads, head_dim] of a fresh prefill; model is "target" or "draft".
+
+        "draft" is the model that the proposer runs, which for the standard drafters is the target.
+        """
+        if model == "target":
+            return to_numpy(prefill_rows(self.target, token_ids))
+        drafting = getattr(self.engine.proposer, "model", None)  # type: ignore[attr-defined]
+        if model != "draft" or drafting is None:
+            raise UsageError(f"{self.name} has no {model!r} model; ask for 'target', or 'draft' where one is run")
+        return to_numpy(prefill_rows(drafting, token_ids))
+
+    def with_proposer(self, name: str) -> ReferenceSubject:
+        """The same engine, faults included, with another of the proposers."""
+        return replace(self, proposer=name, name=f"{self.name} ({name} drafter)")
+
+    def quiet(self) -> ReferenceSubject:
+        """The same engine without recording laws and KV rows: for sampling many tokens."""
+        return replace(self, record_probs=False, record_kv_rows=False)
+
+    def reset(self) -> None:
+        """Nothing to do: no state outlives a generate call."""
+
+    def _make_engine(self) -> ReferenceEngine:
+        return self.parts.engine_class(
+            self.target,
+            self._make_proposer(),
+            verifier=None if self.parts.make_verifier is None else self.parts.make_verifier(),
+            num_draft_tokens=self.num_draft_tokens,
+            record_probs=self.record_probs,
+            record_kv_rows=self.record_kv_rows,
+        )
+
+    def _make_proposer(self) -> Proposer:
+        if self.proposer == "n-gram":
+            return self.parts.ngram_class()
+        proposer_class, runs_target = MODEL_PROPOSERS[self.proposer]
+        if self.parts.proposer_mixin is not None:
+            mixed: Any = type(proposer_class.__name__, (self.parts.proposer_mixin, proposer_class), {})
+            proposer_class = mixed
+        if self.proposer == "draft-model" and self.draft is None:
+            raise UsageError(f"proposer 'draft-model' needs a draft model; give one, or choose from {_without_draft()}")
+        return proposer_class(self.target if runs_target or self.draft is None else self.draft)
+
+
+def reference_subject(
+    probe: Any = None,
+    *,
+    target: Model | str | Path | None = None,
+    draft: Model | str | Path | None = None,
+    proposer: str = "draft-model",
+    num_draft_tokens: int = 3,
+    dtype: str = "float64",
+    device: str = "auto",
+    parts: Parts = Parts(),
+    **options: Any,
+) -> ReferenceSubject:
+    """The reference engine on a probe pair, on two checkpoint directories (or .gguf files), or on models.
+
+    probe: a ProbePair or the directory of one; the default pair where neither probe nor target is given.
+    options: further fields of ReferenceSubject.
+    """
+    from specverify.reference.loading import models_and_probe
+
+    target_model, draft_model, pair = models_and_probe(probe, target, draft, dtype=dtype, device=device)
+    return ReferenceSubject(
+        target=target_model,
+        draft=draft_model,
+        proposer=proposer,
+        num_draft_tokens=num_draft_tokens,
+        parts=parts,
+        checkpoint=pair,
+        **options,
+    )
+
+
+class _Threads:
+    """Runs torch with so many threads inside; None leaves it alone. Tiny models are fastest with one."""
+
+    def __init__(self, num_threads: int | None) -> None:
+        self.num_threads = num_threads
+
+    def __enter__(self) -> None:
+        self.before = torch.get_num_threads()
+        if self.num_threads is not None:
+            torch.set_num_threads(self.num_threads)
+
+    def __exit__(self, *_: object) -> None:
+        if self.num_threads is not None:
+            torch.set_num_threads(self.before)
+
+
+def _without_draft() -> str:
+    return ", ".join(name for name in PROPOSERS if name != "draft-model")

@@ -1,0 +1,7 @@
+"""Verifiers decide which draft tokens stay, and draw the one token that follows them."""
+
+from specverify.reference.verifiers.base import Verdict, Verifier
+from specverify.reference.verifiers.greedy import GreedyVerifier
+from specverify.reference.verifiers.rejection import RejectionVerifier
+
+__all__ = ["GreedyVerifier", "RejectionVerifier", "Verdict", "Verifier"]
