@@ -2,5 +2,6 @@
 
 from specverify.probe.oracle import Oracle, OracleConditional
 from specverify.probe.pair import ProbePair, default_probe, load_probe, write_probe
+from specverify.probe.summary import summary
 
-__all__ = ["Oracle", "OracleConditional", "ProbePair", "default_probe", "load_probe", "write_probe"]
+__all__ = ["Oracle", "OracleConditional", "ProbePair", "default_probe", "load_probe", "summary", "write_probe"]

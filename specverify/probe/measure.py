@@ -11,12 +11,12 @@ from specverify.core.randomness import Streams
 from specverify.laws.sampling import softmax
 from specverify.probe.oracle import Oracle
 from specverify.probe.sensitivity import draft_sensitivity, scenes, target_sensitivity
-from specverify.probe.texts import draw_texts, likeliest_chain, lookup_acceptance, rejected_alternatives
-from specverify.probe.weights import EOS
+from specverify.probe.texts import draw_texts, lookup_acceptance, rejected_alternatives
+from specverify.probe.weights import BOS, EOS, word_cycle
 
 # Short, odd, even and past a cache block of 16; all different, so that a batch of them is ragged.
 PROMPT_LENGTHS = (2, 5, 8, 11, 17, 24)
-_NUM_TEXTS, _TEXT_LENGTH = 8, 36
+_NUM_TEXTS, _TEXT_LENGTH = 6, 36
 
 
 def measurements(target: Oracle, draft: Oracle, *, seed: int) -> dict[str, Any]:
@@ -24,7 +24,9 @@ def measurements(target: Oracle, draft: Oracle, *, seed: int) -> dict[str, Any]:
     streams = Streams(seed)
     words = draw_texts(target, _uniforms(streams, "prompts", len(PROMPT_LENGTHS), max(PROMPT_LENGTHS) - 1))
     prompts = [text[:length].tolist() for text, length in zip(words, PROMPT_LENGTHS, strict=True)]
-    lookup_prompts = likeliest_chain(target)
+    # The whole cycle and one word more, from two starting points.
+    cycle = word_cycle(seed).tolist()
+    lookup_prompts = [[BOS, *cycle, cycle[0]], [BOS, *cycle[9:], *cycle[:10]]]
     texts = draw_texts(target, _uniforms(streams, "sensitivity", _NUM_TEXTS, _TEXT_LENGTH))
     places = scenes(texts, rejected_alternatives(draft, texts))
 

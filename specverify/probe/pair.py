@@ -21,8 +21,10 @@ from specverify.probe.measure import measurements
 from specverify.probe.oracle import LlamaShape, Oracle
 
 FORMAT = "specverify-probe"
+# Raise it with every change of the recipe or the manifest: caches go by it.
 FORMAT_VERSION = 1
-DEFAULT_SEED = 0
+# Of the first five seeds the one whose least visible fault moves the law most (mean total variation .129).
+DEFAULT_SEED = 2
 MANIFEST = "manifest.json"
 
 
@@ -137,8 +139,7 @@ def default_probe() -> ProbePair:
 
     Written on first use; a damaged copy is replaced, with a warning.
     """
-    recipe_name = _digest(repr(weights.DEFAULT_RECIPE).encode())[:8]
-    folder = _cache_root() / f"probe-v{FORMAT_VERSION}-seed{DEFAULT_SEED}-{recipe_name}"
+    folder = _cache_root() / f"probe-{FORMAT_VERSION}-seed-{DEFAULT_SEED}"
     if folder.is_dir():
         try:
             return load_probe(folder)

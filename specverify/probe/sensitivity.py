@@ -46,7 +46,7 @@ def scenes(texts: NDArray[np.int64], rejected_token_ids: NDArray[np.int64]) -> l
     return [
         Scene(texts[index], texts[(index + 1) % len(texts)], place, int(rejected_token_ids[index, place]))
         for index in range(len(texts))
-        for place in range(4, texts.shape[1] - HORIZON, 3)
+        for place in range(4, texts.shape[1] - HORIZON, 4)
     ]
 
 
@@ -146,7 +146,6 @@ def target_sensitivity(target: Oracle, places: Sequence[Scene]) -> dict[str, dic
             "mean_tv": float(moved.mean()),
             "median_tv": float(np.median(moved)),
             "max_tv": float(moved.max()),
-            "first_mean_tv": float(moved[:, 0].mean()),
         }
     return result
 

@@ -38,24 +38,6 @@ def rejected_alternatives(draft: Oracle, texts: NDArray[np.int64]) -> NDArray[np
     return alternatives
 
 
-def likeliest_chain(oracle: Oracle) -> list[list[int]]:
-    """Two prompts that hold every word once, each word followed by a likely successor.
-
-    Built greedily from the law after one word alone: what follows a word most often in a longer text too.
-    """
-    words = np.arange(FIRST_WORD, VOCAB_SIZE)
-    after = softmax(oracle.logits(np.stack([np.full_like(words, BOS), words], axis=1))[:, -1])
-    chains = []
-    for first in (FIRST_WORD, VOCAB_SIZE - 1):
-        chain, remaining = [first], set(words.tolist()) - {first}
-        while remaining:
-            law = after[chain[-1] - FIRST_WORD]
-            chain.append(max(remaining, key=lambda word: (law[word], -word)))
-            remaining.remove(chain[-1])
-        chains.append([BOS, *chain, first])
-    return chains
-
-
 def lookup_acceptance(oracle: Oracle, prompts: Sequence[Sequence[int]], texts: Sequence[Sequence[int]]) -> float:
     """Mean probability of the first token that prompt lookup drafts, with texts going on after the prompts.
 

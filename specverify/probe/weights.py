@@ -23,6 +23,8 @@ NUM_KV_HEADS = 1
 HEAD_DIM = 64  # the smallest that paged attention kernels commonly take
 ROPE_THETA = 10000.0
 RMS_NORM_EPS = 1e-5
+# About the root mean square of the last hidden state, so that what the head reads from it is in nats.
+CONSTANT_CHANNEL = 3.0
 TARGET_LAYERS = 2
 DRAFT_LAYERS = 1
 
@@ -33,24 +35,26 @@ class Recipe:
 
     embedding: the current token itself. successor: what the head adds for the one word that follows it most
       often, so that word pairs repeat (prompt lookup lives on it).
-    first_attention, second_attention, feed_forward: what a layer adds, per unit of normalised input.
+    first_attention, first_feed_forward, second_attention, second_feed_forward: what a layer adds, per unit of
+      normalised input.
     sharpness: spread of the attention scores; high means few rows matter much, low means all matter little.
     num_frequencies: rotary pairs that carry the scores; few and fast ones make positions matter.
     logits: spread of the logits. draft_noise: how far the draft's weights are from the target's first layer.
     special_bias, eos_bias: constant added to the logits of the special tokens, in nats.
     """
 
-    embedding: float = 0.6
-    successor: float = 0.5
-    first_attention: float = 1.6
-    second_attention: float = 1.2
-    feed_forward: float = 0.4
-    sharpness: float = 1.4
-    num_frequencies: int = 8
-    logits: float = 1.5
-    draft_noise: float = 0.3
-    special_bias: float = -2.5
-    eos_bias: float = -1.0
+    embedding: float = 0.55
+    successor: float = 1.2
+    first_attention: float = 3.0
+    first_feed_forward: float = 1.4
+    second_attention: float = 0.9
+    second_feed_forward: float = 1.1
+    sharpness: float = 1.45
+    num_frequencies: int = 3
+    logits: float = 1.7
+    draft_noise: float = 0.06
+    special_bias: float = -1.5
+    eos_bias: float = 1.5
 
 
 DEFAULT_RECIPE = Recipe()
@@ -72,38 +76,41 @@ class _Noise:
 def build_weights(seed: int, recipe: Recipe = DEFAULT_RECIPE) -> tuple[dict[str, Array], dict[str, Array]]:
     """Target and draft tensors by their Hugging Face names, float64 values that are exact in float32."""
     noise = _Noise(seed)
-    target = _outer_weights(noise, recipe)
-    target |= _layer_weights(noise, recipe, layer=0, attention=recipe.first_attention)
-    target |= _layer_weights(noise, recipe, layer=1, attention=recipe.second_attention)
+    noise(VOCAB_SIZE - FIRST_WORD)  # the bits that word_cycle uses
+    target = _outer_weights(seed, noise, recipe)
+    target |= _layer_weights(noise, recipe, layer=0, gains=(recipe.first_attention, recipe.first_feed_forward))
+    target |= _layer_weights(noise, recipe, layer=1, gains=(recipe.second_attention, recipe.second_feed_forward))
     draft = {name: tensor for name, tensor in target.items() if ".layers.1." not in name}
     draft = {name: _disturbed(tensor, recipe.draft_noise, noise) for name, tensor in draft.items()}
     return _as_float32(target), _as_float32(draft)
 
 
-def _outer_weights(noise: _Noise, recipe: Recipe) -> dict[str, Array]:
+def word_cycle(seed: int) -> NDArray[np.int64]:
+    """All words in the order of one long cycle: each is followed most often by the next, the last by the first."""
+    return FIRST_WORD + _Noise(seed)(VOCAB_SIZE - FIRST_WORD).argsort()
+
+
+def _outer_weights(seed: int, noise: _Noise, recipe: Recipe) -> dict[str, Array]:
     embedding = recipe.embedding * noise(VOCAB_SIZE, HIDDEN_SIZE)
     # Channel 0 is the same for every token and no layer writes to it: it carries the constant bias.
-    embedding[:, 0] = 1.0
+    embedding[:, 0] = CONSTANT_CHANNEL
     head = recipe.logits / np.sqrt(HIDDEN_SIZE) * noise(VOCAB_SIZE, HIDDEN_SIZE)
-    word, following = _successors(noise)
-    head[following] += recipe.successor / np.sqrt(HIDDEN_SIZE) * (embedding[word] / recipe.embedding)
+    cycle = word_cycle(seed)
+    head[np.roll(cycle, -1)] += recipe.successor / np.sqrt(HIDDEN_SIZE) * (embedding[cycle] / recipe.embedding)
+    # Special tokens are possible everywhere and likely nowhere.
+    head[:FIRST_WORD] *= 0.5
     head[:, 0] = 0.0
     head[[PAD, BOS, UNK], 0] = recipe.special_bias
     head[EOS, 0] = recipe.eos_bias
     return {
         "model.embed_tokens.weight": embedding,
-        "model.norm.weight": np.ones(HIDDEN_SIZE),
+        "model.norm.weight": _norm_weight(noise, constant_channel=1.0),
         "lm_head.weight": head,
     }
 
 
-def _successors(noise: _Noise) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """All words in the order of one long cycle, and the word after each."""
-    cycle = FIRST_WORD + noise(VOCAB_SIZE - FIRST_WORD).argsort()
-    return cycle, np.roll(cycle, -1)
-
-
-def _layer_weights(noise: _Noise, recipe: Recipe, *, layer: int, attention: float) -> dict[str, Array]:
+def _layer_weights(noise: _Noise, recipe: Recipe, *, layer: int, gains: tuple[float, float]) -> dict[str, Array]:
+    attention, feed_forward = gains
     fan_in = 1.0 / np.sqrt(HIDDEN_SIZE)
     # Scores use only the fastest rotary pairs, entries i and i + head_dim / 2 for small i.
     carries = np.arange(HEAD_DIM) % (HEAD_DIM // 2) < recipe.num_frequencies
@@ -111,22 +118,26 @@ def _layer_weights(noise: _Noise, recipe: Recipe, *, layer: int, attention: floa
     scale = np.sqrt(recipe.sharpness / np.sqrt(2 * recipe.num_frequencies / HEAD_DIM))
     scores = scale * fan_in * carries[:, None]
     tensors = {
-        "input_layernorm.weight": np.ones(HIDDEN_SIZE),
+        "input_layernorm.weight": _norm_weight(noise, constant_channel=0.0),
         "self_attn.q_proj.weight": np.tile(scores, (NUM_HEADS, 1)) * noise(NUM_HEADS * HEAD_DIM, HIDDEN_SIZE),
         "self_attn.k_proj.weight": np.tile(scores, (NUM_KV_HEADS, 1)) * noise(NUM_KV_HEADS * HEAD_DIM, HIDDEN_SIZE),
         "self_attn.v_proj.weight": fan_in * noise(NUM_KV_HEADS * HEAD_DIM, HIDDEN_SIZE),
         "self_attn.o_proj.weight": attention / np.sqrt(NUM_HEADS * HEAD_DIM) * noise(HIDDEN_SIZE, NUM_HEADS * HEAD_DIM),
-        "post_attention_layernorm.weight": np.ones(HIDDEN_SIZE),
+        "post_attention_layernorm.weight": _norm_weight(noise, constant_channel=0.0),
         "mlp.gate_proj.weight": fan_in * noise(INTERMEDIATE_SIZE, HIDDEN_SIZE),
         "mlp.up_proj.weight": fan_in * noise(INTERMEDIATE_SIZE, HIDDEN_SIZE),
-        "mlp.down_proj.weight": recipe.feed_forward
-        * 2.0
-        / np.sqrt(INTERMEDIATE_SIZE)
-        * noise(HIDDEN_SIZE, INTERMEDIATE_SIZE),
+        "mlp.down_proj.weight": feed_forward * 2.0 / np.sqrt(INTERMEDIATE_SIZE) * noise(HIDDEN_SIZE, INTERMEDIATE_SIZE),
     }
     for name in ("self_attn.o_proj.weight", "mlp.down_proj.weight"):
         tensors[name][0] = 0.0
     return {f"model.layers.{layer}.{name}": tensor for name, tensor in tensors.items()}
+
+
+def _norm_weight(noise: _Noise, *, constant_channel: float) -> Array:
+    """Near one but not one, so that an engine that forgets it is seen. Layers don't look at the constant channel."""
+    weight = 1.0 + 0.2 * noise(HIDDEN_SIZE)
+    weight[0] = constant_channel
+    return weight
 
 
 def _disturbed(tensor: Array, amount: float, noise: _Noise) -> Array:
