@@ -216,7 +216,7 @@ def _default_spread(vocab_size: int) -> float:
 def _tilted(row: NDArray[np.float64], noise: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
     """The row times exp(scale * noise), renormalised; zeros stay zeros."""
     exponent = scale * noise
-    mass = row * np.exp(exponent - exponent[row > 0.0].max())
+    mass = row * np.exp(np.minimum(exponent - exponent[row > 0.0].max(), 0.0))
     result: NDArray[np.float64] = mass / mass.sum()
     return result
 
