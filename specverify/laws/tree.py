@@ -7,29 +7,31 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specverify.core.errors import UsageError
+from specverify.laws.rows import (
+    avoiding,
+    default_spread,
+    draft_support,
+    restricted,
+    rounded_row,
+    tilted,
+    tilted_to,
+    with_special,
+)
 from specverify.laws.sampling import softmax
 
 Conditional: TypeAlias = Callable[[tuple[int, ...]], NDArray[np.float64]]
 """Prefix of new tokens -> law of the next token, float64 [vocab]."""
 
-# Standard deviation of a node's logits: entropies of natural spread, no token so likely that it hides the others.
-_LOGIT_SPREAD = 1.5
-# Beyond this vocabulary the spread grows like the largest of V normals, so that the likeliest token keeps its share:
-# with a fixed spread no draft token of a large vocabulary would ever be accepted.
-_LARGE_VOCAB = 128
 # A near-equal draft row: ratios within about a tenth of a per cent of 1, so the residual lives on rounding-sized mass.
 _NEAR_EQUAL_NOISE = 1e-3
 # Logits of a long-tailed row fall by this much from the first to the last token: e**-12 is 6e-6.
 _TAIL_DEPTH = 12.0
-# How closely a draft's disagreement is met, and the tilt at which all mass sits on one token.
-_DISAGREEMENT_TOLERANCE = 1e-5
-_STEEPEST_TILT = 1e6
 # Share of a draft row that may leave the target's support, so that some drafts must be rejected for certain.
 _OUTSIDE_SHARE = 0.1
 
@@ -67,7 +69,7 @@ class ConditionalTree:
         self.vocab_size = vocab_size
         self.seed = seed
         self.dtype = dtype
-        self._spread = _default_spread(vocab_size) if spread is None else spread
+        self._spread = default_spread(vocab_size) if spread is None else spread
         self._temperature = temperature
         self._support = support
         self._specials = tuple(specials)
@@ -128,8 +130,8 @@ class ConditionalTree:
             logits = np.zeros(self.vocab_size)
         row = softmax(logits / self._temperature)
         if self._support is not None:
-            row = _restricted(row, generator.choice(self.vocab_size, self._support, replace=False))
-        return _with_special(row, special, generator)
+            row = restricted(row, generator.choice(self.vocab_size, self._support, replace=False))
+        return with_special(row, special, generator)
 
 
 class _DraftTree(ConditionalTree):
@@ -161,7 +163,7 @@ class _DraftTree(ConditionalTree):
         generator = self._generator(prefix)
         row = self._special_or_tilted(self._base(prefix), generator)
         if self._support is not None and np.count_nonzero(row) > self._support:
-            row = _restricted(row, _draft_support(row, self._support, generator))
+            row = restricted(row, draft_support(row, self._support, generator))
         return row
 
     def _special_or_tilted(self, target: NDArray[np.float64], generator: np.random.Generator) -> NDArray[np.float64]:
@@ -170,19 +172,19 @@ class _DraftTree(ConditionalTree):
         if special == "equal":
             return target
         if special == "near-equal":
-            return _tilted(target, noise, _NEAR_EQUAL_NOISE)
+            return tilted(target, noise, _NEAR_EQUAL_NOISE)
         if special == "disjoint":
-            return _avoiding(target, generator)
+            return avoiding(target, generator)
         row = target
         if self._temperature != 1.0:
             with np.errstate(divide="ignore"):
                 row = softmax(np.log(target) / self._temperature)
         if self._support is not None and self._support < self.vocab_size:
-            row = _restricted(row, _draft_support(row, self._support, generator))
+            row = restricted(row, draft_support(row, self._support, generator))
         elif self._disagreement > 0.0 and (row == 0.0).any():
             row = (1.0 - _OUTSIDE_SHARE) * row + _OUTSIDE_SHARE * softmax(noise)
-        row = _tilted_to(row, target, noise, self._disagreement)
-        return _with_special(row, special, generator)
+        row = tilted_to(row, target, noise, self._disagreement)
+        return with_special(row, special, generator)
 
 
 def path_rows(
@@ -196,104 +198,6 @@ def path_rows(
 def all_sequences(vocab_size: int, length: int) -> Iterator[tuple[int, ...]]:
     """Every sequence of that many tokens, in lexicographic order."""
     return itertools.product(range(vocab_size), repeat=length)
-
-
-def rounded_row(row: NDArray[np.float64], dtype: str) -> NDArray[np.float64]:
-    """The row renormalised in the given dtype, as read-only float64 holding exactly those values."""
-    kind: Any = np.float32 if dtype == "float32" else np.float64
-    values = row.astype(kind)
-    result: NDArray[np.float64] = (values / values.sum(dtype=kind)).astype(np.float64)
-    result.flags.writeable = False
-    return result
-
-
-def _default_spread(vocab_size: int) -> float:
-    if vocab_size <= _LARGE_VOCAB:
-        return _LOGIT_SPREAD
-    return 0.9 * float(np.sqrt(2.0 * np.log(vocab_size)))
-
-
-def _tilted(row: NDArray[np.float64], noise: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
-    """The row times exp(scale * noise), renormalised; zeros stay zeros."""
-    exponent = scale * noise
-    mass = row * np.exp(np.minimum(exponent - exponent[row > 0.0].max(), 0.0))
-    result: NDArray[np.float64] = mass / mass.sum()
-    return result
-
-
-def _tilted_to(
-    row: NDArray[np.float64], target: NDArray[np.float64], noise: NDArray[np.float64], wanted: float
-) -> NDArray[np.float64]:
-    """The row tilted along the noise until its total variation from the target is as wanted, or as near as it gets.
-
-    Distance grows with the tilt (monotone likelihood ratio), so bisection finds the scale.
-    """
-
-    def distance(scale: float) -> float:
-        return 0.5 * float(np.abs(_tilted(row, noise, scale) - target).sum())
-
-    if distance(0.0) >= wanted:
-        return row
-    likeliest = int(noise.argmax())
-    if 1.0 - target[likeliest] <= wanted:
-        # All mass on this token would still be too near; tilt towards the rarest possible token instead.
-        rarest = int(np.where(row > 0.0, row, np.inf).argmin())
-        noise = noise.copy()
-        noise[[likeliest, rarest]] = noise[[rarest, likeliest]]
-    low, high = 0.0, 1.0
-    while distance(high) < wanted and high < _STEEPEST_TILT:
-        high *= 2.0
-    while high - low > 1e-6 * high:
-        middle = 0.5 * (low + high)
-        reached = distance(middle)
-        if abs(reached - wanted) < _DISAGREEMENT_TOLERANCE:
-            return _tilted(row, noise, middle)
-        low, high = (middle, high) if reached < wanted else (low, middle)
-    return _tilted(row, noise, high)
-
-
-def _restricted(row: NDArray[np.float64], kept: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The row conditioned on a set of tokens; uniform over them where it gives them no mass."""
-    mass = np.zeros_like(row)
-    mass[kept] = row[kept]
-    if mass.sum() == 0.0:
-        mass[kept] = 1.0
-    result: NDArray[np.float64] = mass / mass.sum()
-    return result
-
-
-def _draft_support(row: NDArray[np.float64], count: int, generator: np.random.Generator) -> NDArray[np.int64]:
-    """The likeliest half of the wanted tokens, and others at random: agreement and certain rejection both occur."""
-    num_likeliest = (count + 1) // 2
-    order = np.argsort(-row, kind="stable")
-    others = generator.choice(order[num_likeliest:], count - num_likeliest, replace=False)
-    return np.concatenate([order[:num_likeliest], others])
-
-
-def _avoiding(target: NDArray[np.float64], generator: np.random.Generator) -> NDArray[np.float64]:
-    """A law on tokens that the target forbids; where it forbids none, on its least likely token."""
-    outside = np.flatnonzero(target == 0.0)
-    if outside.size == 0:
-        outside = np.array([int(target.argmin())])
-    row = np.zeros_like(target)
-    row[outside] = softmax(generator.normal(size=outside.size))
-    return row
-
-
-def _with_special(row: NDArray[np.float64], special: str, generator: np.random.Generator) -> NDArray[np.float64]:
-    possible = np.flatnonzero(row)
-    if special == "one-hot":
-        return _restricted(row, generator.choice(possible, 1))
-    if special == "zeros" and possible.size > 1:
-        num_kept = int(generator.integers(1, possible.size))
-        return _restricted(row, generator.choice(possible, num_kept, replace=False))
-    if special == "ties" and possible.size > 1:
-        # The two likeliest tokens share their mass: the case where argmax, top-k and sorting choose by accident.
-        first, second = np.argsort(-row, kind="stable")[:2]
-        tied = row.copy()
-        tied[[first, second]] = 0.5 * (row[first] + row[second])
-        return tied
-    return row
 
 
 def _check_arguments(
