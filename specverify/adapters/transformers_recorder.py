@@ -161,7 +161,8 @@ def _laws(logits: torch.Tensor | None, is_greedy: bool) -> Array | None:
     """[1, rows, vocab] processed logits -> [rows, vocab] laws, by the same softmax as the verifier's."""
     if logits is None:
         return None
-    rows = torch.eye(logits.shape[-1])[logits[0].argmax(dim=-1)] if is_greedy else logits[0].softmax(dim=-1)
+    one_hot = torch.nn.functional.one_hot
+    rows = one_hot(logits[0].argmax(dim=-1), logits.shape[-1]) if is_greedy else logits[0].softmax(dim=-1)
     laws: Array = rows.double().cpu().numpy()
     return laws
 
