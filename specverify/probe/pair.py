@@ -23,8 +23,8 @@ from specverify.probe.oracle import LlamaShape, Oracle
 FORMAT = "specverify-probe"
 # Raise it with every change of the recipe or the manifest: caches go by it.
 FORMAT_VERSION = 1
-# Of the first five seeds the one whose least visible fault moves the law most (mean total variation .129).
-DEFAULT_SEED = 2
+# Of the first six seeds the one whose least visible fault moves the law most (mean total variation .131).
+DEFAULT_SEED = 3
 MANIFEST = "manifest.json"
 
 

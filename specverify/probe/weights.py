@@ -43,8 +43,8 @@ class Recipe:
     special_bias, eos_bias: constant added to the logits of the special tokens, in nats.
     """
 
-    embedding: float = 0.55
-    successor: float = 1.2
+    embedding: float = 0.6
+    successor: float = 1.5
     first_attention: float = 3.0
     first_feed_forward: float = 1.4
     second_attention: float = 0.9

@@ -25,7 +25,7 @@ from specverify.probe.weights import NUM_HEADS
 # What the stream check promises to detect on a whole engine, and the least that a fault may do on average.
 DETECTABLE_TV = 0.06
 ROOM = 1.5
-SEEDS = (0, 1, 3)
+SEEDS = (0, 1, 4)
 TEXT = np.array([1, 5, 19, 8, 8, 30, 12, 6, 25, 14, 9, 22, 17, 4, 28, 11])
 SCENE = Scene(TEXT, TEXT[::-1].copy(), place=6, rejected_token_id=20)
 
