@@ -169,9 +169,10 @@ def test_conditional_laws_do_not_depend_on_the_order_of_asking(pair: ProbePair, 
 
 def test_penalties_see_prompt_and_output(pair: ProbePair):
     """Repetition counts tokens of the prompt, presence only those of the output."""
-    plain = pair.target_oracle.conditional((1, 5, 6))(())
-    presence = pair.target_oracle.conditional((1, 5, 6), SamplingParams(presence_penalty=2.0))
-    repetition = pair.target_oracle.conditional((1, 5, 6), SamplingParams(repetition_penalty=2.0))
+    prompt = pair.prompts[3]
+    plain = pair.target_oracle.conditional(prompt)(())
+    presence = pair.target_oracle.conditional(prompt, SamplingParams(presence_penalty=2.0))
+    repetition = pair.target_oracle.conditional(prompt, SamplingParams(repetition_penalty=2.0))
 
     np.testing.assert_allclose(presence(()), plain, atol=1e-12)
     assert np.abs(repetition(()) - plain).max() > 1e-3
