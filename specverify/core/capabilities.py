@@ -9,6 +9,7 @@ class Capability(enum.Enum):
     """One thing a subject offers beyond being called. The value is the sentence shown to users."""
 
     VERIFY = "is a verify function: draft tokens and laws in, tokens out"
+    VERIFY_CALLS = "shows verify calls: the draft tokens and laws they were given, and what they emitted"
     DRAFT_PROBS_ARGUMENT = "takes the draft law as an argument"
     UNIFORMS_ARGUMENT = "takes its uniforms as an argument"
     GENERATE = "generates token ids for requests, with speculation on and off"
@@ -28,3 +29,4 @@ class Capability(enum.Enum):
     SAMPLING = "honours temperature, top-k and top-p"
     PENALTIES = "honours repetition, presence and frequency penalties"
     STOP = "honours end-of-sequence token ids"
+    LOSSY_BY_DESIGN = "declares itself lossy by design, and says why"
