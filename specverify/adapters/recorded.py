@@ -1,0 +1,57 @@
+"""Recorded runs as subjects: a trace file shows what its steps hold, and every check of traces can judge that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from specverify.core.capabilities import Capability
+from specverify.core.errors import UsageError
+from specverify.core.types import Trace
+from specverify.trace.files import read_traces
+
+TRACE_SUFFIX = ".jsonl"
+
+
+class RecordedSubject:
+    """Traces that were recorded earlier. capabilities: what every step of every trace holds."""
+
+    def __init__(self, name: str, traces: Sequence[Trace]) -> None:
+        self.name = name
+        self.traces = tuple(traces)
+        self.capabilities = _shown(self.traces)
+
+
+def recorded_subjects(path: Path) -> Sequence[RecordedSubject]:
+    """One subject per trace file. Raises UsageError where there is none, or where one is damaged."""
+    return [RecordedSubject(str(file), read_traces(file).traces) for file in trace_files(path)]
+
+
+def trace_files(path: Path) -> Sequence[Path]:
+    """The trace files of a folder, sorted, or the file itself. Raises UsageError where there is none."""
+    if path.is_dir():
+        files = sorted(path.glob(f"*{TRACE_SUFFIX}"))
+        if not files:
+            raise UsageError(f"{path} holds no {TRACE_SUFFIX} file; record one with specverify record")
+        return files
+    if not path.exists():
+        raise UsageError(f"{path} is not there; give a trace file or a folder of them")
+    return [path]
+
+
+def _shown(traces: Sequence[Trace]) -> frozenset[Capability]:
+    steps = [step for trace in traces for step in trace.steps]
+    if not steps:
+        return frozenset()
+    fields: dict[Capability, list[Any]] = {
+        Capability.TARGET_PROBS: [step.target_probs for step in steps],
+        # A step without drafts has no draft law to show.
+        Capability.DRAFT_PROBS: [step.draft_probs for step in steps if step.draft_token_ids],
+        Capability.KV_LENGTH: [step.target_kv_length_after for step in steps],
+        Capability.POSITIONS: [step.target_positions for step in steps],
+    }
+    return frozenset(
+        {Capability.TRACE}
+        | {one for one, values in fields.items() if values and all(value is not None for value in values)}
+    )

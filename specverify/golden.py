@@ -1,0 +1,175 @@
+"""Golden traces: record what an engine does today, and hold it to that tomorrow.
+
+A recipe (TOML) says which engine options and which requests; the trace file keeps the recipe in its header, so that a
+replay needs nothing but the file and the engine.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from specverify.adapters.recorded import RecordedSubject, trace_files
+from specverify.adapters.resolve import resolve_subjects
+from specverify.catalogue import all_checks
+from specverify.core.capabilities import Capability
+from specverify.core.errors import UsageError
+from specverify.core.outcomes import CheckResult, Finding, Outcome, Report, Table
+from specverify.core.types import Request, SamplingParams, Trace
+from specverify.known_failures import read_toml
+from specverify.runner import DEFAULT_ALPHA, run_checks
+from specverify.trace.compare import PROBS_TOLERANCE, Comparison, compare_all
+from specverify.trace.files import TraceFile, TraceWriter, read_traces
+
+__all__ = ["record", "replay", "replay_file", "trace_files"]
+
+DECISIONS_REPEAT = "golden.decisions-repeat"
+CLAIM = "Replaying a golden trace must repeat every decision."
+_SAMPLING = tuple(field.name for field in fields(SamplingParams))
+_REQUEST = ("prompt_token_ids", "max_new_tokens", "seed", "eos_token_ids", *_SAMPLING)
+# What a replay needs to see of an engine: nothing beyond the traces themselves.
+_TRACE_ONLY = frozenset(
+    {
+        Capability.TRACE,
+        Capability.DRAFT_PROBS,
+        Capability.TARGET_PROBS,
+        Capability.KV_LENGTH,
+        Capability.POSITIONS,
+    }
+)
+
+
+def record(engine: str, recipe: Path, *, update: bool = False) -> Path:
+    """Runs the recipe on the engine and writes the trace file beside the recipe; returns its path.
+
+    engine: as for `specverify check`. Raises UsageError where the recipe is malformed, the engine records no steps,
+    or the trace is there already and update is not set.
+    """
+    options, requests = read_recipe(recipe)
+    path = recipe.with_suffix(".trace.jsonl")
+    if path.exists() and not update:
+        raise UsageError(f"{path} is there already; give --update to replace it, if the change is intended")
+    subject = _engine(engine, options)
+    traces = _generate(subject, requests)
+    meta = {"engine": engine, "options": dict(options), "subject": subject.name}
+    # Written beside the old one and then moved over it: a run that dies half way leaves the golden trace alone.
+    fresh = path.with_suffix(".new")
+    with TraceWriter(fresh, meta=meta) as writer:
+        for trace in traces:
+            writer.write(_without_kv_rows(trace))
+    fresh.replace(path)
+    return path
+
+
+def replay(path: Path, *, engine: str = "") -> Report:
+    """Replays every trace file of path on the engine (each file's own by default) into one report."""
+    started = time.perf_counter()
+    results = [result for file in trace_files(path) for result in replay_file(file, engine=engine).results]
+    return Report(results, seed=0, alpha=DEFAULT_ALPHA, seconds=time.perf_counter() - started)
+
+
+def replay_file(file: Path, *, engine: str = "", probs_tolerance: float = PROBS_TOLERANCE) -> Report:
+    """Replays one trace file: the decisions must repeat, and every check of traces must hold on what came.
+
+    Raises UsageError where the file is damaged or names an engine that is not there.
+    """
+    started = time.perf_counter()
+    golden = read_traces(file)
+    spec = engine or str(golden.meta.get("engine", ""))
+    if not spec:
+        raise UsageError(f"{file} does not say which engine recorded it; give --engine")
+    # Options in the file belong to the engine that recorded it; another engine brings its own.
+    same_engine = not engine or engine == golden.meta.get("engine")
+    subject = _engine(spec, golden.meta.get("options", {}) if same_engine else {})
+    now = _generate(subject, [trace.request for trace in golden.traces])
+    compared = _compared(file, spec, golden, now, probs_tolerance)
+    judged = run_checks(
+        RecordedSubject(f"{file} (replayed)", now),
+        checks=[one for one in all_checks() if one.needs <= _TRACE_ONLY],
+        rerun=f"specverify replay {file} --engine {spec}",
+    )
+    # The replay's own findings matter only as findings: what a few recorded requests do not exercise is no news.
+    findings = [result for result in judged.results if result.outcome in (Outcome.FAILED, Outcome.CRASHED)]
+    return Report([compared, *findings], seed=0, alpha=DEFAULT_ALPHA, seconds=time.perf_counter() - started)
+
+
+def read_recipe(path: Path) -> tuple[Mapping[str, Any], Sequence[Request]]:
+    """Engine options and requests of a recipe. Raises UsageError naming the request and the key that is wrong."""
+    contents = read_toml(path)
+    unknown = set(contents) - {"engine", "request"}
+    if unknown:
+        raise UsageError(f"{path} has {', '.join(sorted(unknown))}; a recipe has [engine] and [[request]] only")
+    options, listed = contents.get("engine", {}), contents.get("request", [])
+    if not isinstance(options, Mapping) or not isinstance(listed, list) or not listed:
+        raise UsageError(f"{path} has no [[request]]; write one with prompt_token_ids and max_new_tokens")
+    return options, [_request(path, number, one) for number, one in enumerate(listed)]
+
+
+def _request(path: Path, number: int, given: Mapping[str, Any]) -> Request:
+    unknown = set(given) - set(_REQUEST)
+    if unknown:
+        raise UsageError(f"{path}, request {number}: {', '.join(sorted(unknown))} is unknown; there are {_REQUEST}")
+    for key in ("prompt_token_ids", "max_new_tokens"):
+        if not given.get(key):
+            raise UsageError(f"{path}, request {number} has no {key}")
+    return Request(
+        prompt_token_ids=tuple(given["prompt_token_ids"]),
+        max_new_tokens=given["max_new_tokens"],
+        sampling=SamplingParams(**{key: given[key] for key in _SAMPLING if key in given}),
+        # A golden trace that draws afresh each time would never repeat.
+        seed=given.get("seed", 0),
+        eos_token_ids=tuple(given.get("eos_token_ids", ())),
+        request_id=str(number),
+    )
+
+
+def _without_kv_rows(trace: Trace) -> Trace:
+    """The trace as it is kept: cache rows are megabytes that nobody reviews, and the kv checks judge them live."""
+    steps = tuple(replace(step, target_kv_rows=None, draft_kv_rows=None) for step in trace.steps)
+    return replace(trace, steps=steps)
+
+
+def _engine(spec: str, options: Mapping[str, Any]) -> Any:
+    subjects = resolve_subjects(spec, options=options)
+    if len(subjects) != 1:
+        raise UsageError(f"{spec} makes {len(subjects)} engines where one is wanted; choose one by its options")
+    subject = subjects[0]
+    if Capability.TRACE not in subject.capabilities:
+        raise UsageError(f"{subject.name} records no steps (capability TRACE), so it cannot make golden traces")
+    return subject
+
+
+def _generate(subject: Any, requests: Sequence[Request]) -> Sequence[Trace]:
+    """One request at a time: a golden trace must not depend on who else was in the batch."""
+    return [trace for request in requests for trace in subject.generate([request], speculate=True)]
+
+
+def _compared(file: Path, spec: str, golden: TraceFile, now: Sequence[Trace], tolerance: float) -> CheckResult:
+    comparisons = compare_all(golden.traces, now, probs_tolerance=tolerance)
+    findings = [_finding(number, comparison) for number, comparison in enumerate(comparisons) if not comparison.is_same]
+    num_steps = sum(len(trace.steps) for trace in golden.traces)
+    options = golden.meta.get("options", {})
+    recipe = str(file).replace(".trace.jsonl", ".toml")
+    return CheckResult(
+        DECISIONS_REPEAT,
+        str(file),
+        Outcome.FAILED if findings else Outcome.PASSED,
+        claim=CLAIM,
+        findings=findings,
+        worth=f"{len(golden.traces)} requests, {num_steps} steps, laws within {tolerance:g}",
+        figures={"options": options, "engine": spec},
+        rerun=f"specverify replay {file} --engine {spec}\n  Intended?  specverify record {spec} {recipe} --update",
+    )
+
+
+def _finding(number: int, comparison: Comparison) -> Finding:
+    return Finding(
+        headline=f"Request {number}: {comparison.headline}",
+        table=Table(comparison.rows()),
+        where=comparison.story,
+        likely_cause=comparison.likely_cause,
+        details={"first_change": comparison.first.name if comparison.first else ""},
+    )
