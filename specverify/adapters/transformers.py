@@ -139,7 +139,7 @@ class TransformersEngine:
         drafter = {"assistant_model": self.draft} if speculate and self.draft is not None else {}
         self._set_draft_length()
         prompt = torch.tensor([request.prompt_token_ids], device=self.target.device)
-        with quiet(), threads(self._num_threads), _seeded(request.seed, self.target.device), torch.inference_mode():
+        with quiet(), threads(self._num_threads), _seeded(request.seed, self.target.device):
             sequence: torch.Tensor = self.target.generate(prompt, generation_config=config, **drafter)
         return sequence[0, prompt.shape[1] :]
 
@@ -149,7 +149,7 @@ class TransformersEngine:
         The pass runs in the target's own dtype; the logarithm of the softmax is taken in float64.
         """
         ids = torch.tensor([(*prompt_token_ids, *token_ids)], device=self.target.device)
-        with threads(self._num_threads), torch.inference_mode():
+        with threads(self._num_threads), torch.no_grad():
             logits = self.target(input_ids=ids, use_cache=False).logits[0, len(prompt_token_ids) - 1 : -1]
         log_probs: Array = logits.double().log_softmax(dim=-1).cpu().numpy()
         return log_probs
@@ -157,7 +157,7 @@ class TransformersEngine:
     def prefill_kv_rows(self, model: str, token_ids: Sequence[int]) -> Array:
         """KV rows after one fresh pass over the tokens -> [layers, 2, tokens, heads, head_dim]."""
         ids = torch.tensor([tuple(token_ids)], device=self.target.device)
-        with threads(self._num_threads), torch.inference_mode(), self._layers_of(model) as network:
+        with threads(self._num_threads), torch.no_grad(), self._layers_of(model) as network:
             rows = network(input_ids=ids, use_cache=True).cache
         return cache_rows(rows)
 
