@@ -166,6 +166,18 @@ def add(first: Symbols, second: Symbols) -> Symbols:
     return Symbols(first.run, variable, columns[1], columns[2], a, b, columns[5], columns[6])
 
 
+def multiply(first: Symbols, second: Symbols) -> Symbols:
+    """Product of two blocks: at most one of the two entries at each place may be a symbol."""
+    shape = np.broadcast_shapes(first.shape, second.shape)
+    first, second = first.broadcast(shape), second.broadcast(shape)
+    symbolic = first.variable >= 0
+    if bool((symbolic & (second.variable >= 0)).any()):
+        raise first.run.refuse("a product or ratio of two random values has no closed form", "multiply")
+    number = np.where(symbolic, second.a, first.a)
+    columns = (np.where(symbolic, x, y) for x, y in zip(first.columns, second.columns, strict=True))
+    return scale(Symbols(first.run, *columns), number)
+
+
 def value_bounds(block: Symbols) -> tuple[Floats, Floats]:
     """Infimum and supremum of every entry, given what is known of its variable."""
     low, high = block.run.intervals(block.variable)

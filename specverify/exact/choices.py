@@ -101,6 +101,8 @@ class ChoiceStack:
     @property
     def is_last_path(self) -> bool:
         """Whether no choice of the current path has a branch left to try."""
+        if self.explored + self.probability < 1.0 - 1e-6:
+            return False
         return all(_first_possible(point.weights, point.index + 1) is None for point in self._points)
 
     def choose(self, weights: Sequence[float] | NDArray[np.float64], operation: str) -> int:

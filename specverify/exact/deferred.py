@@ -26,8 +26,6 @@ class Deferred:
     """A number that will be decided when somebody looks at it. Base of the leaves and of functions of them."""
 
     __slots__ = ("_value", "run")
-    # numpy scalars and arrays leave mixed arithmetic to this class.
-    __array_ufunc__: Any = None
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -83,6 +81,11 @@ class Deferred:
 
     def __array__(self, *args: Any, **kwargs: Any) -> NDArray[Any]:
         return np.array(self.resolve())
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        from specverify.exact.numpy_ufuncs import apply_ufunc
+
+        return apply_ufunc(self.run, ufunc, method, inputs, kwargs)
 
     def item(self) -> Deferred:
         """As of numpy and torch scalars: the number itself, still undecided."""
@@ -290,3 +293,19 @@ def _is_truth(value: Any) -> bool:
 
 def _invert(value: Any) -> Any:
     return not value if isinstance(value, bool | np.bool_) else ~value
+
+
+def first_extreme(run: Run, parts: Sequence[Any], largest: bool) -> Any:
+    """argmax (largest) or argmin of a row; for truth values it decides in order, up to the first extreme one."""
+
+    def function(get: Get) -> int:
+        best, best_index = None, 0
+        for index in range(len(parts)):
+            value = get(index)
+            if best is None or (value > best if largest else value < best):
+                best, best_index = value, index
+            if isinstance(value, bool) and value is largest:
+                break
+        return best_index
+
+    return Function(run, parts, function)

@@ -66,7 +66,7 @@ def expanded(run: Run, output: Any) -> Cells:
             raise run.refuse(
                 f"one path has {num_cells} different outputs, more than {run.budget.max_cells}", leaf.operation
             )
-        laws.append([(values[index], float(weights[index])) for index in positive])
+        laws.append([(values[index], float(weights[index])) for index in positive.tolist()])
     if not leaves:
         return [(_filled(output, {}), 1.0)]
     if len(leaves) == 1:

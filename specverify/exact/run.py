@@ -87,6 +87,13 @@ class Run:
         self.num_random_calls += 1
         return stream.read(position, count, kind)
 
+    def read_one(self, stream: Stream, position: int, kind: str) -> int:
+        """One variable read from a stream, counted as one random call."""
+        if self.is_finished:
+            self.require_current(kind)
+        self.num_random_calls += 1
+        return stream.read_one(position, kind)
+
     def interval(self, variable: int) -> tuple[float, float]:
         """Where the variable is known to lie."""
         return self._intervals.get(variable, (0.0, 1.0))

@@ -1,0 +1,260 @@
+"""Front end for numpy: its generators, its global functions, and the array functions that would read symbols."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+
+from specverify.core.errors import UsageError
+from specverify.exact.deferred import Deferred
+from specverify.exact.errors import NotEnumerable
+from specverify.exact.numpy_arrays import DeferredArray, Standin, SymbolArray, as_block
+from specverify.exact.numpy_draws import Draws
+from specverify.exact.numpy_generators import SymbolicGenerator, SymbolicRandomState
+from specverify.exact.patching import live_objects, replaced
+from specverify.exact.program import Salt
+from specverify.exact.run import Run
+from specverify.exact.scalar import Symbol
+from specverify.exact.streams import Stream
+from specverify.exact.symbols import uniform_symbols
+
+_Real = Callable[..., Any]
+_real_array = np.array
+_real_default_rng = np.random.default_rng
+_RealGenerator = np.random.Generator
+_RealRandomState = np.random.RandomState
+_real_seed = np.random.seed
+_GLOBAL_STATE: Any = np.random.mtrand._rand  # type: ignore[attr-defined]
+_GLOBAL_FUNCTIONS = [
+    name
+    for name in dir(np.random)
+    if not name.startswith("_") and getattr(getattr(np.random, name), "__self__", None) is _GLOBAL_STATE
+]
+_CONSTRUCTORS = ("array", "asarray", "asanyarray", "ascontiguousarray", "asfarray")
+
+
+class NumpyFront:
+    """Makes numpy's random draws symbolic while a law is enumerated."""
+
+    name = "numpy"
+
+    def __init__(self) -> None:
+        self._run: Run | None = None
+        self._global: SymbolicRandomState | None = None
+        self._bit_generators: dict[int, tuple[Any, Draws]] = {}
+        self._hidden: list[tuple[Any, str]] = []
+        self._is_first_run = True
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        replacements: dict[tuple[Any, str], Any] = {
+            (np.random, name): self._global_function(name) for name in _GLOBAL_FUNCTIONS
+        }
+        replacements[np.random, "default_rng"] = self._default_rng
+        replacements[np.random, "Generator"] = _standin_class(_RealGenerator, SymbolicGenerator, self._from_bits)
+        replacements[np.random, "RandomState"] = _standin_class(_RealRandomState, SymbolicRandomState, self._legacy)
+        constructors = {
+            (np, name): self._array_constructor(getattr(np, name)) for name in _CONSTRUCTORS if hasattr(np, name)
+        }
+        with replaced(replacements), replaced(constructors, everywhere=False):
+            yield
+
+    def begin_run(self, run: Run) -> None:
+        self._run = run
+        self._bit_generators = {}
+        if self._is_first_run:
+            self._hidden = [(thing, _state(thing)) for thing in live_objects((_RealGenerator, _RealRandomState))]
+        self._global = SymbolicRandomState(Draws(run, run.streams.seeded("numpy", "global")), self._seeded_legacy)
+
+    def end_run(self) -> None:
+        run, self._run = self._run, None
+        if run is None or not self._is_first_run:
+            return
+        self._is_first_run = False
+        for thing, state in self._hidden:
+            if _state(thing) != state and run.failure is None:
+                # Kept on the run: the enumeration raises it when the run is over.
+                run.failure = NotEnumerable(
+                    "the program draws from a numpy generator that was made before it was called; pass the generator in",
+                    f"numpy.random.{type(thing).__name__}",
+                )
+        self._hidden = []
+
+    def generator(self, run: Run, stream: Stream) -> SymbolicGenerator:
+        return SymbolicGenerator(Draws(run, stream))
+
+    def uniforms(self, run: Run, stream: Stream, shape: tuple[int, ...]) -> SymbolArray:
+        variables = run.read_stream(stream, 0, int(np.prod(shape)), "double")
+        return SymbolArray(uniform_symbols(run, variables, shape))
+
+    def read_output(self, value: Any) -> Any:
+        if isinstance(value, DeferredArray):
+            return _tuples(value.values.tolist())
+        if isinstance(value, Symbol | SymbolArray):
+            raise value.run.refuse(
+                "the program returns a random number; only its decisions have a discrete law", "return"
+            )
+        return NotImplemented
+
+    def reseed(self, seed: int) -> None:
+        _real_seed(seed % 2**32)
+
+    @contextmanager
+    def salted(self, salt: Salt) -> Iterator[None]:
+        def default_rng(seed: Any = None) -> Any:
+            if isinstance(seed, _RealGenerator | np.random.BitGenerator):
+                return _real_default_rng(seed)
+            return _real_default_rng([salt.value] if seed is None else [_number(seed), salt.value])
+
+        def seeded(seed: Any = None) -> None:
+            _real_seed([salt.value % 2**32] if seed is None else [_number(seed) % 2**32, salt.value % 2**32])
+
+        class SaltedRandomState(_RealRandomState):
+            def __init__(self, seed: Any = None) -> None:
+                words = [salt.value] if seed is None else [_number(seed), salt.value]
+                super().__init__([word % 2**32 for word in words])
+
+        with ExitStack() as stack:
+            stack.enter_context(
+                replaced(
+                    {
+                        (np.random, "default_rng"): default_rng,
+                        (np.random, "seed"): seeded,
+                        (np.random, "RandomState"): SaltedRandomState,
+                    }
+                )
+            )
+            yield
+
+    # What the program meets in place of numpy's own -----------------------------------------------------------
+
+    def _require_run(self, operation: str) -> Run:
+        if self._run is None:
+            raise UsageError(f"{operation} was called outside the program while its law is enumerated")
+        return self._run
+
+    def _global_function(self, name: str) -> _Real:
+        real = getattr(np.random, name)
+
+        def function(*args: Any, **kwargs: Any) -> Any:
+            if self._run is None or self._global is None:
+                return real(*args, **kwargs)
+            return getattr(self._global, name)(*args, **kwargs)
+
+        function.__name__ = name
+        return function
+
+    def _default_rng(self, seed: Any = None) -> Any:
+        if self._run is None:
+            return _real_default_rng(seed)
+        if isinstance(seed, SymbolicGenerator):
+            return seed
+        if seed is None:
+            return SymbolicGenerator(Draws(self._run, self._run.streams.unseeded()))
+        if isinstance(seed, np.random.BitGenerator):
+            return self._from_bits(seed)
+        return self._from_bits(np.random.PCG64(_plain_seed(seed)))
+
+    def _from_bits(self, bits: Any) -> Any:
+        run = self._require_run("numpy.random.Generator")
+        if id(bits) not in self._bit_generators:
+            # Two bit generators in one state read one stream, each at its own place.
+            run.notes.add(f"the program seeds its own numpy {type(bits).__name__}: the law is over its seeds")
+            stream = run.streams.seeded("numpy", type(bits).__name__, str(bits.state))
+            self._bit_generators[id(bits)] = (bits, Draws(run, stream))
+        return SymbolicGenerator(self._bit_generators[id(bits)][1])
+
+    def _legacy(self, seed: Any = None) -> Any:
+        run = self._require_run("numpy.random.RandomState")
+        if isinstance(seed, np.random.BitGenerator):
+            raise run.refuse("a RandomState on a given bit generator", "numpy.random.RandomState")
+        return SymbolicRandomState(self._seeded_legacy(seed), self._seeded_legacy)
+
+    def _seeded_legacy(self, seed: Any) -> Draws:
+        run = self._require_run("numpy.random.seed")
+        if seed is None:
+            return Draws(run, run.streams.unseeded())
+        run.notes.add("the program seeds numpy's legacy generator itself: the law is over its seeds")
+        return Draws(run, run.streams.seeded("numpy", "legacy", repr(_plain_seed(seed))))
+
+    def _array_constructor(self, real: _Real) -> _Real:
+        def constructor(value: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._run is None or not _holds_standin(value):
+                return real(value, *args, **kwargs)
+            return _constructed(self._run, real, value, *args, **kwargs)
+
+        constructor.__name__ = real.__name__
+        return constructor
+
+
+def _standin_class(real: type, standin: type, make: Callable[..., Any]) -> type:
+    """What the program finds under the class's name: calling it makes a stand-in, isinstance works as before."""
+
+    class Meta(type):
+        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+            return make(*args, **kwargs)
+
+        def __instancecheck__(cls, instance: Any) -> bool:
+            return isinstance(instance, real)
+
+        def __subclasscheck__(cls, subclass: type) -> bool:
+            return issubclass(subclass, real)
+
+    return Meta(real.__name__, (), {"__doc__": real.__doc__, "__module__": real.__module__})
+
+
+def _constructed(run: Run, real: _Real, value: Any, dtype: Any = None, **kwargs: Any) -> Any:
+    if isinstance(value, SymbolArray | DeferredArray):
+        result = value if real is not _real_array else value.copy()
+        return result if dtype is None else result.astype(dtype)
+    if isinstance(value, Symbol) or _any_symbol(value):
+        return SymbolArray(as_block(run, value), np.float64 if dtype is None else dtype)
+    objects = real(_opened(value), dtype=object)
+    array = DeferredArray.of(run, list(objects.ravel()), objects.shape)
+    return array if dtype is None else array.astype(dtype)
+
+
+def _opened(value: Any) -> Any:
+    if isinstance(value, DeferredArray):
+        return value.values.tolist()
+    if isinstance(value, Deferred):
+        box = np.empty((), dtype=object)
+        box[()] = value
+        return box
+    return [_opened(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+def _holds_standin(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return any(_holds_standin(part) for part in value)
+    return isinstance(value, Standin | Symbol | Deferred)
+
+
+def _any_symbol(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return any(_any_symbol(part) for part in value)
+    return isinstance(value, Symbol | SymbolArray)
+
+
+def _state(generator: Any) -> str:
+    bits = generator.bit_generator if isinstance(generator, _RealGenerator) else generator._bit_generator
+    return str(bits.state)
+
+
+def _plain_seed(seed: Any) -> Any:
+    if isinstance(seed, Deferred | DeferredArray):
+        return np.asarray(seed).tolist()
+    return seed.tolist() if isinstance(seed, np.ndarray | np.generic) else seed
+
+
+def _number(seed: Any) -> int:
+    import zlib
+
+    return zlib.crc32(repr(_plain_seed(seed)).encode())
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(part) for part in value) if isinstance(value, list) else value

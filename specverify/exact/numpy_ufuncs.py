@@ -1,0 +1,232 @@
+"""numpy's elementwise functions on stand-ins. What is not listed is refused by name; nothing is computed by guess."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from specverify.exact import algebra, conditions
+from specverify.exact.deferred import Deferred, combined
+from specverify.exact.leaves import Condition
+from specverify.exact.numpy_arrays import ConditionArray, DeferredArray, SymbolArray, as_block
+from specverify.exact.run import Run
+from specverify.exact.scalar import Symbol, from_block, mirrored
+from specverify.exact.symbols import Symbols
+
+_Block = Callable[[Symbols], Symbols]
+
+_UNARY: dict[str, _Block] = {
+    "negative": algebra.negative,
+    "positive": lambda block: block,
+    "log": algebra.log,
+    "log2": lambda block: algebra.scale(algebra.log(block), 1.0 / np.log(2.0)),
+    "log10": lambda block: algebra.scale(algebra.log(block), 1.0 / np.log(10.0)),
+    "log1p": lambda block: algebra.log(algebra.shift(block, 1.0)),
+    "exp": algebra.exp,
+    "exp2": lambda block: algebra.exp(algebra.scale(block, np.log(2.0))),
+    "expm1": lambda block: algebra.shift(algebra.exp(block), -1.0),
+    "sqrt": lambda block: algebra.power(block, 0.5),
+    "square": lambda block: algebra.power(block, 2.0),
+    "reciprocal": lambda block: algebra.power(block, -1.0),
+}
+_BINARY: dict[str, Callable[[Symbols, Symbols], Symbols]] = {
+    "add": algebra.add,
+    "subtract": lambda first, second: algebra.add(first, algebra.negative(second)),
+    "multiply": algebra.multiply,
+    "divide": lambda first, second: algebra.multiply(first, algebra.power(second, -1.0)),
+    "true_divide": lambda first, second: algebra.multiply(first, algebra.power(second, -1.0)),
+}
+_COMPARISONS = ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal")
+_DEFERRED: dict[str, Callable[..., Any]] = {
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+    "floor_divide": operator.floordiv,
+    "remainder": operator.mod,
+    "negative": operator.neg,
+    "absolute": abs,
+    "minimum": min,
+    "maximum": max,
+    "less": operator.lt,
+    "less_equal": operator.le,
+    "greater": operator.gt,
+    "greater_equal": operator.ge,
+    "equal": operator.eq,
+    "not_equal": operator.ne,
+    "logical_not": operator.not_,
+}
+_DEFERRED_REDUCTIONS = {"add": "sum", "multiply": "prod", "logical_and": "all", "logical_or": "any"}
+
+
+def apply_ufunc(run: Run, ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """ufunc(*inputs) where an input is a stand-in; the entry point of __array_ufunc__."""
+    name = str(ufunc.__name__)
+    run.require_current(f"numpy.{name}")
+    out = kwargs.pop("out", (None,))[0]
+    kwargs = {key: value for key, value in kwargs.items() if key not in ("casting", "subok", "dtype", "order")}
+    result = _result(run, ufunc, name, method, inputs, kwargs)
+    if out is None:
+        return result
+    return _written(run, name, out, result)
+
+
+def _result(run: Run, ufunc: Any, name: str, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if any(isinstance(value, Symbol | SymbolArray) for value in inputs):
+        if method != "__call__" or kwargs:
+            raise run.refuse("not supported on random numbers", f"numpy.{name}" + (f".{method}" if method else ""))
+        return _on_symbols(run, name, inputs)
+    return _on_deferred(run, ufunc, name, method, inputs, kwargs)
+
+
+def _on_symbols(run: Run, name: str, inputs: tuple[Any, ...]) -> Any:
+    if name in _COMPARISONS:
+        return compare(run, name, *inputs)
+    if name in ("isnan", "isinf"):
+        block = as_block(run, inputs[0])
+        return np.where(block.variable < 0, getattr(np, name)(block.a), False)
+    if name == "isfinite":
+        block = as_block(run, inputs[0])
+        return np.where(block.variable < 0, np.isfinite(block.a), True)
+    if name in ("maximum", "minimum", "fmax", "fmin"):
+        return _clamped(run, name, *inputs)
+    if name == "floor" and isinstance(inputs[0], Symbol):
+        return inputs[0].__floor__()
+    if name in ("absolute", "fabs"):
+        return _wrapped(_absolute(as_block(run, inputs[0])))
+    if name in ("power", "float_power"):
+        return _power(run, *inputs)
+    if name in ("divide", "true_divide") and not isinstance(inputs[1], Symbol | SymbolArray):
+        # Dividing by a number rounds once; multiplying by its reciprocal would round twice.
+        return _wrapped(_divided(as_block(run, inputs[0]), np.asarray(inputs[1], dtype=np.float64)))
+    if name in _UNARY:
+        return _wrapped(_UNARY[name](as_block(run, inputs[0])))
+    if name in _BINARY:
+        return _wrapped(_BINARY[name](as_block(run, inputs[0]), as_block(run, inputs[1])))
+    raise run.refuse("not supported on random numbers", f"numpy.{name}")
+
+
+def compare(run: Run, name: str, first: Any, second: Any) -> Any:
+    """first < second and so on, as conditions."""
+    if not isinstance(first, Symbol | SymbolArray):
+        return compare(run, mirrored(name), second, first)
+    block = as_block(run, first)
+    if isinstance(second, Symbol | SymbolArray):
+        block, number = algebra.add(block, algebra.negative(as_block(run, second))), np.zeros(())
+    else:
+        number = np.asarray(second, dtype=np.float64)
+    result = conditions.compare(block, name, number)
+    if bool((result.variable < 0).all()):
+        return result.below[()]
+    if result.shape == ():
+        return Condition(run, int(result.variable), float(result.threshold), bool(result.below))
+    return ConditionArray(result)
+
+
+def _clamped(run: Run, name: str, first: Any, second: Any) -> Any:
+    if not isinstance(first, Symbol | SymbolArray):
+        first, second = second, first
+    if isinstance(second, Symbol | SymbolArray):
+        raise run.refuse("the larger of two random values has no closed form", f"numpy.{name}")
+    bound = np.asarray(second, dtype=np.float64)
+    low, high = (bound, None) if name in ("maximum", "fmax") else (None, bound)
+    return _wrapped(conditions.clamp(as_block(run, first), low, high))
+
+
+def _divided(block: Symbols, number: Any) -> Symbols:
+    shape = np.broadcast_shapes(block.shape, number.shape)
+    wide, numbers = block.broadcast(shape), np.broadcast_to(number, shape)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        plain = (wide.variable >= 0) & np.isfinite(numbers) & (numbers != 0.0)
+        rest = algebra.scale(wide, np.where(plain, 1.0, 1.0 / numbers))
+        constant = wide.variable < 0
+        a = np.where(plain, wide.a / numbers, np.where(constant, wide.a / numbers, rest.a))
+        b = np.where(plain, wide.b / numbers, rest.b)
+    return Symbols(block.run, rest.variable, rest.kind, rest.mirror, a, b, rest.c, rest.parent)
+
+
+def _absolute(block: Symbols) -> Symbols:
+    low, high = algebra.value_bounds(block)
+    if bool((low >= 0.0).all()):
+        return block
+    if bool((high <= 0.0).all()):
+        return algebra.negative(block)
+    raise block.run.refuse("the absolute value of a random number of unknown sign", "numpy.absolute")
+
+
+def _power(run: Run, base: Any, exponent: Any) -> Any:
+    if isinstance(exponent, Symbol | SymbolArray):
+        if isinstance(base, Symbol | SymbolArray):
+            raise run.refuse("a power of two random values has no closed form", "numpy.power")
+        return _wrapped(algebra.exp(algebra.scale(as_block(run, exponent), np.log(np.asarray(base, dtype=np.float64)))))
+    return _wrapped(algebra.power(as_block(run, base), np.asarray(exponent, dtype=np.float64)))
+
+
+def _on_deferred(run: Run, ufunc: Any, name: str, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    first = inputs[0]
+    if method == "reduce" and name in _DEFERRED_REDUCTIONS and isinstance(first, DeferredArray):
+        reduction = getattr(first, _DEFERRED_REDUCTIONS[name])
+        return reduction(axis=kwargs.get("axis", 0), keepdims=bool(kwargs.get("keepdims", False)))
+    if method == "accumulate" and name in ("add", "multiply") and isinstance(first, DeferredArray):
+        return (first.cumsum if name == "add" else first.cumprod)(axis=kwargs.get("axis", 0))
+    if method == "__call__" and not kwargs:
+        if name in ("invert", "logical_not") and isinstance(first, ConditionArray):
+            return ConditionArray(first.conditions.inverted())
+        if name in ("logical_and", "bitwise_and", "logical_or", "bitwise_or"):
+            return _connected(run, name, *inputs)
+        if name in _DEFERRED:
+            if not any(isinstance(value, np.ndarray | DeferredArray) for value in inputs):
+                return combined(_DEFERRED[name], *(_plain(value) for value in inputs))
+            if isinstance(first, DeferredArray):
+                return first.mapped(_DEFERRED[name], *inputs[1:])
+            if len(inputs) == 2 and isinstance(inputs[1], DeferredArray):
+                function = _DEFERRED[name]
+                return inputs[1].mapped(lambda own, other: function(other, own), first)
+    decided = [np.asarray(value) if isinstance(value, Deferred | DeferredArray) else value for value in inputs]
+    return getattr(ufunc, method)(*decided, **kwargs)
+
+
+def _connected(run: Run, name: str, first: Any, second: Any) -> Any:
+    """and / or of conditions with plain truth values stays a block of thresholds; of two blocks, entry by entry."""
+    is_and = name.endswith("and")
+    for lazy, plain in ((first, second), (second, first)):
+        if not isinstance(lazy, ConditionArray) or isinstance(plain, Deferred | DeferredArray):
+            continue
+        truth = np.asarray(plain)
+        if truth.dtype != np.bool_:
+            break
+        shape = np.broadcast_shapes(lazy.shape, truth.shape)
+        block, truth = lazy.conditions.broadcast(shape), np.broadcast_to(truth, shape)
+        settled = ~truth if is_and else truth
+        return ConditionArray(
+            conditions.Conditions(
+                run, np.where(settled, -1, block.variable), block.threshold, np.where(settled, truth, block.below)
+            )
+        )
+    array, other = (first, second) if isinstance(first, DeferredArray) else (second, first)
+    return DeferredArray(run, array.values).mapped(operator.and_ if is_and else operator.or_, other)
+
+
+def _wrapped(block: Symbols) -> Any:
+    if bool((block.variable < 0).all()):
+        return block.a.copy()[()]
+    if block.shape == ():
+        return from_block(block)
+    # Results may share columns with their operands: without a copy, writing into one would change the other.
+    return SymbolArray(block.copy())
+
+
+def _written(run: Run, name: str, out: Any, result: Any) -> Any:
+    if isinstance(out, SymbolArray):
+        out[...] = result
+        return out
+    if isinstance(result, Symbol | SymbolArray):
+        raise run.refuse("random numbers are written into an ordinary array", f"numpy.{name} with out=")
+    out[...] = np.asarray(result)
+    return out
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,55 @@
+"""Replaces a library's random functions for a while, wherever they were imported to, and finds hidden generators."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+# Modules that must keep the originals: the libraries' own and ours.
+_OWN = ("numpy.random", "random", "math", "specverify.exact", "torch._C")
+
+
+@contextmanager
+def replaced(replacements: Mapping[tuple[Any, str], Any], *, everywhere: bool = True) -> Iterator[None]:
+    """Sets attributes (owner, name) for a while. everywhere: also in modules that hold the same object by any name.
+
+    `from numpy.random import default_rng` binds the original; without this, such a module would draw real numbers.
+    """
+    undo: list[tuple[Any, str, Any]] = []
+    try:
+        originals = {}
+        for (owner, name), value in replacements.items():
+            original = vars(owner)[name] if name in vars(owner) else getattr(owner, name)
+            originals[id(original)] = (original, value)
+            undo.append((owner, name, original))
+            setattr(owner, name, value)
+        if everywhere:
+            undo.extend(_replace_copies(originals))
+        yield
+    finally:
+        for owner, name, original in reversed(undo):
+            setattr(owner, name, original)
+
+
+def _replace_copies(originals: dict[int, tuple[Any, Any]]) -> list[tuple[Any, str, Any]]:
+    undo = []
+    for module_name, module in list(sys.modules.items()):
+        if module is None or module_name.startswith(_OWN):
+            continue
+        names = getattr(module, "__dict__", None)
+        if not isinstance(names, dict):
+            continue
+        for name, value in list(names.items()):
+            found = originals.get(id(value))
+            if found is not None and found[0] is value:
+                undo.append((module, name, value))
+                names[name] = found[1]
+    return undo
+
+
+def live_objects(types: tuple[type, ...]) -> list[Any]:
+    """Objects of exactly these types that are alive now, such as generators that a module made when it was imported."""
+    return [thing for thing in gc.get_objects() if type(thing) in types]

@@ -1,0 +1,254 @@
+"""Front end for Python's random module, and for math, whose functions would otherwise read symbols."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from specverify.exact.errors import NotEnumerable
+from specverify.exact.leaves import Piecewise
+from specverify.exact.numpy_arrays import SymbolArray
+from specverify.exact.patching import live_objects, replaced
+from specverify.exact.program import Salt
+from specverify.exact.run import Run
+from specverify.exact.scalar import Symbol
+from specverify.exact.streams import Stream
+from specverify.exact.symbols import POWER_E, uniform_symbols
+
+_RealRandom = random.Random
+_GLOBAL: Any = random._inst  # type: ignore[attr-defined]
+_GLOBAL_FUNCTIONS = [
+    name
+    for name in dir(random)
+    if not name.startswith("_") and getattr(getattr(random, name), "__self__", None) is _GLOBAL
+]
+_MATH: dict[str, Callable[[Any], Any]] = {
+    "log": lambda x: x.log(),
+    "log2": lambda x: x.log() / math.log(2.0),
+    "log10": lambda x: x.log() / math.log(10.0),
+    "log1p": lambda x: (x + 1.0).log(),
+    "exp": lambda x: x.exp(),
+    "expm1": lambda x: x.exp() - 1.0,
+    "sqrt": lambda x: x.sqrt(),
+    "fabs": abs,
+}
+_MAX_INTEGERS = 1_000_000
+
+
+class SymbolicRandom(_RealRandom):
+    """Stands in for random.Random. What it does not know it refuses by name."""
+
+    run: Run
+    stream: Stream
+    position: int
+    _reseeded: Callable[[Any], Stream]
+
+    def __new__(cls, run: Run, stream: Stream, reseeded: Callable[[Any], Stream]) -> SymbolicRandom:
+        return super().__new__(cls)
+
+    def __init__(self, run: Run, stream: Stream, reseeded: Callable[[Any], Stream]) -> None:
+        self.run = run
+        self.stream = stream
+        self.position = 0
+        self._reseeded = reseeded
+
+    def seed(self, a: Any = None, version: int = 2) -> None:
+        if hasattr(self, "run"):
+            self.stream, self.position = self._reseeded(a), 0
+
+    def random(self) -> Any:
+        return Symbol(self.run, self._read("double"))
+
+    def uniform(self, a: float, b: float) -> Any:
+        return self.random() * (b - a) + a
+
+    def expovariate(self, lambd: float = 1.0) -> Any:
+        """-log(1 - random()) / lambd, as in CPython's random.py."""
+        return Symbol(self.run, self._read("double"), POWER_E, mirror=True, b=1.0 / lambd)
+
+    def randrange(self, start: int, stop: int | None = None, step: int = 1) -> Any:
+        start, stop = (0, start) if stop is None else (start, stop)
+        values = range(int(start), int(stop), int(step))
+        if not values:
+            raise ValueError(f"empty range for randrange() ({start}, {stop}, {step})")
+        return self._among(np.array(values) if len(values) <= _MAX_INTEGERS else None, len(values), "randrange")
+
+    def randint(self, a: int, b: int) -> Any:
+        return self.randrange(a, b + 1)
+
+    def choice(self, seq: Sequence[Any]) -> Any:
+        if not len(seq):
+            raise IndexError("Cannot choose from an empty sequence")
+        return self._among(_objects(seq), len(seq), "choice")
+
+    def choices(self, population: Any, weights: Any = None, *, cum_weights: Any = None, k: int = 1) -> list[Any]:
+        values = _objects(population)
+        if cum_weights is None:
+            weights = [1.0] * len(values) if weights is None else weights
+            cum_weights = list(itertools.accumulate(float(weight) for weight in weights))
+        elif weights is not None:
+            raise TypeError("Cannot specify both weights and cumulative weights")
+        if len(cum_weights) != len(values):
+            raise ValueError("The number of weights does not match the population")
+        total = float(cum_weights[-1])
+        if total <= 0.0:
+            raise ValueError("Total of weights must be greater than zero")
+        if not math.isfinite(total):
+            raise ValueError("Total of weights must be finite")
+        # bisect(cum_weights, random() * total, 0, n - 1) in CPython's random.py.
+        edges = np.asarray(cum_weights[:-1], dtype=np.float64) / total
+        return [Piecewise(self.run, self._read("double"), edges, values, "random.choices") for _ in range(k)]
+
+    def __copy__(self) -> SymbolicRandom:
+        twin = SymbolicRandom(self.run, self.stream, self._reseeded)
+        twin.position = self.position
+        return twin
+
+    def __deepcopy__(self, memo: Any) -> SymbolicRandom:
+        return self.__copy__()
+
+    def _read(self, kind: str) -> int:
+        variable = self.run.read_one(self.stream, self.position, kind)
+        self.position += 1
+        return variable
+
+    def _among(self, values: Any, count: int, operation: str) -> Any:
+        if values is None:
+            raise self.run.refuse(f"a draw among {count} integers", f"random.{operation}")
+        edges = np.arange(1, count) / count
+        return Piecewise(self.run, self._read(f"integers:{count}"), edges, values, f"random.{operation}")
+
+
+def _refusing(name: str) -> Any:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        raise self.run.refuse("this draw has no symbolic form", f"random.{name}")
+
+    return method
+
+
+for _name in dir(_RealRandom):
+    if not _name.startswith("_") and _name not in vars(SymbolicRandom) and callable(getattr(_RealRandom, _name)):
+        setattr(SymbolicRandom, _name, _refusing(_name))
+
+
+class PythonFront:
+    """Makes the draws of Python's random module symbolic while a law is enumerated."""
+
+    name = "random"
+
+    def __init__(self) -> None:
+        self._run: Run | None = None
+        self._global: SymbolicRandom | None = None
+        self._hidden: list[tuple[Any, Any]] = []
+        self._is_first_run = True
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        replacements: dict[tuple[Any, str], Any] = {
+            (random, name): self._global_function(name) for name in _GLOBAL_FUNCTIONS
+        }
+        replacements[random, "Random"] = self._random_class()
+        replacements.update({(math, name): _math_function(name, function) for name, function in _MATH.items()})
+        with replaced(replacements):
+            yield
+
+    def begin_run(self, run: Run) -> None:
+        self._run = run
+        if self._is_first_run:
+            self._hidden = [(thing, thing.getstate()) for thing in live_objects((_RealRandom,))]
+        self._global = SymbolicRandom(run, run.streams.seeded("random", "global"), self._seeded)
+
+    def end_run(self) -> None:
+        run, self._run = self._run, None
+        if run is None or not self._is_first_run:
+            return
+        self._is_first_run = False
+        for thing, state in self._hidden:
+            if thing.getstate() != state and run.failure is None:
+                run.failure = NotEnumerable(
+                    "the program draws from a random.Random that was made before it was called; pass the generator in",
+                    "random.Random",
+                )
+        self._hidden = []
+
+    def generator(self, run: Run, stream: Stream) -> SymbolicRandom:
+        return SymbolicRandom(run, stream, self._seeded)
+
+    def uniforms(self, run: Run, stream: Stream, shape: tuple[int, ...]) -> Any:
+        return SymbolArray(uniform_symbols(run, run.read_stream(stream, 0, math.prod(shape), "double"), shape))
+
+    def read_output(self, value: Any) -> Any:
+        return NotImplemented
+
+    def reseed(self, seed: int) -> None:
+        _GLOBAL.seed(seed)
+
+    @contextmanager
+    def salted(self, salt: Salt) -> Iterator[None]:
+        def seeded(a: Any = None, version: int = 2) -> None:
+            _GLOBAL.seed(f"{a!r} {salt.value}")
+
+        class SaltedRandom(_RealRandom):
+            def __init__(self, x: Any = None) -> None:
+                super().__init__(f"{x!r} {salt.value}")
+
+        with replaced({(random, "seed"): seeded, (random, "Random"): SaltedRandom}):
+            yield
+
+    def _global_function(self, name: str) -> Callable[..., Any]:
+        real = getattr(random, name)
+
+        def function(*args: Any, **kwargs: Any) -> Any:
+            if self._run is None or self._global is None:
+                return real(*args, **kwargs)
+            return getattr(self._global, name)(*args, **kwargs)
+
+        function.__name__ = name
+        return function
+
+    def _seeded(self, seed: Any) -> Stream:
+        assert self._run is not None
+        if seed is None:
+            return self._run.streams.unseeded()
+        self._run.notes.add("the program seeds Python's random itself: the law is over its seeds")
+        return self._run.streams.seeded("random", repr(seed))
+
+    def _random_class(self) -> type:
+        front = self
+
+        class Meta(type):
+            def __call__(cls, x: Any = None) -> Any:
+                if front._run is None:
+                    return _RealRandom(x)
+                return SymbolicRandom(front._run, front._seeded(x), front._seeded)
+
+            def __instancecheck__(cls, instance: Any) -> bool:
+                return isinstance(instance, _RealRandom)
+
+        return Meta("Random", (), {"__doc__": _RealRandom.__doc__, "__module__": "random"})
+
+
+def _math_function(name: str, symbolic: Callable[[Any], Any]) -> Callable[..., Any]:
+    real = getattr(math, name)
+
+    def function(x: Any, *rest: Any) -> Any:
+        if not isinstance(x, Symbol):
+            return real(x, *rest)
+        value = symbolic(x)
+        return value / math.log(*rest) if rest and name == "log" else value
+
+    function.__name__ = name
+    return function
+
+
+def _objects(population: Any) -> Any:
+    values = np.empty(len(population), dtype=object)
+    for index, value in enumerate(population):
+        values[index] = value.item() if isinstance(value, np.generic) else value
+    return values
