@@ -137,7 +137,7 @@ class Draws:
         if count > np.count_nonzero(law):
             raise ValueError("Fewer non-zero entries in p than size")
         digest = hashlib.sha256(law.tobytes()).hexdigest()[:16]
-        picked = []
+        picked: list[Any] = []
         for variable in self.read(f"choice without replacement:{count}:{digest}", count):
             cumulative = np.cumsum(law)
             leaf = Piecewise(self.run, int(variable), cumulative[:-1] / cumulative[-1], np.arange(len(law)), "choice")

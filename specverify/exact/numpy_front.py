@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -14,7 +15,7 @@ from specverify.exact.errors import NotEnumerable
 from specverify.exact.numpy_arrays import DeferredArray, Standin, SymbolArray, as_block
 from specverify.exact.numpy_draws import Draws
 from specverify.exact.numpy_generators import SymbolicGenerator, SymbolicRandomState
-from specverify.exact.patching import live_objects, replaced
+from specverify.exact.patching import is_own_caller, live_objects, replaced
 from specverify.exact.program import Salt
 from specverify.exact.run import Run
 from specverify.exact.scalar import Symbol
@@ -27,7 +28,7 @@ _real_default_rng = np.random.default_rng
 _RealGenerator = np.random.Generator
 _RealRandomState = np.random.RandomState
 _real_seed = np.random.seed
-_GLOBAL_STATE: Any = np.random.mtrand._rand  # type: ignore[attr-defined]
+_GLOBAL_STATE: Any = np.random.mtrand._rand
 _GLOBAL_FUNCTIONS = [
     name
     for name in dir(np.random)
@@ -78,7 +79,7 @@ class NumpyFront:
             if _state(thing) != state and run.failure is None:
                 # Kept on the run: the enumeration raises it when the run is over.
                 run.failure = NotEnumerable(
-                    "the program draws from a numpy generator that was made before it was called; pass the generator in",
+                    "the program draws from a numpy generator that was made before it was called; pass one in",
                     f"numpy.random.{type(thing).__name__}",
                 )
         self._hidden = []
@@ -131,11 +132,6 @@ class NumpyFront:
 
     # What the program meets in place of numpy's own -----------------------------------------------------------
 
-    def _require_run(self, operation: str) -> Run:
-        if self._run is None:
-            raise UsageError(f"{operation} was called outside the program while its law is enumerated")
-        return self._run
-
     def _global_function(self, name: str) -> _Real:
         real = getattr(np.random, name)
 
@@ -148,7 +144,7 @@ class NumpyFront:
         return function
 
     def _default_rng(self, seed: Any = None) -> Any:
-        if self._run is None:
+        if self._run is None or is_own_caller(sys._getframe(1)):
             return _real_default_rng(seed)
         if isinstance(seed, SymbolicGenerator):
             return seed
@@ -159,7 +155,9 @@ class NumpyFront:
         return self._from_bits(np.random.PCG64(_plain_seed(seed)))
 
     def _from_bits(self, bits: Any) -> Any:
-        run = self._require_run("numpy.random.Generator")
+        if self._run is None or is_own_caller(sys._getframe(2)):
+            return _RealGenerator(bits)
+        run = self._run
         if id(bits) not in self._bit_generators:
             # Two bit generators in one state read one stream, each at its own place.
             run.notes.add(f"the program seeds its own numpy {type(bits).__name__}: the law is over its seeds")
@@ -168,13 +166,17 @@ class NumpyFront:
         return SymbolicGenerator(self._bit_generators[id(bits)][1])
 
     def _legacy(self, seed: Any = None) -> Any:
-        run = self._require_run("numpy.random.RandomState")
+        if self._run is None or is_own_caller(sys._getframe(2)):
+            return _RealRandomState(seed)
+        run = self._run
         if isinstance(seed, np.random.BitGenerator):
             raise run.refuse("a RandomState on a given bit generator", "numpy.random.RandomState")
         return SymbolicRandomState(self._seeded_legacy(seed), self._seeded_legacy)
 
     def _seeded_legacy(self, seed: Any) -> Draws:
-        run = self._require_run("numpy.random.seed")
+        run = self._run
+        if run is None:
+            raise UsageError("numpy.random.seed was called outside the program while its law is enumerated")
         if seed is None:
             return Draws(run, run.streams.unseeded())
         run.notes.add("the program seeds numpy's legacy generator itself: the law is over its seeds")

@@ -6,10 +6,12 @@ import gc
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 # Modules that must keep the originals: the libraries' own and ours.
 _OWN = ("numpy.random", "random", "math", "specverify.exact", "torch._C")
+_FIXTURES = ("specverify.laws", "specverify.core", "specverify.probe", "specverify.stats")
 
 
 @contextmanager
@@ -53,3 +55,8 @@ def _replace_copies(originals: dict[int, tuple[Any, Any]]) -> list[tuple[Any, st
 def live_objects(types: tuple[type, ...]) -> list[Any]:
     """Objects of exactly these types that are alive now, such as generators that a module made when it was imported."""
     return [thing for thing in gc.get_objects() if type(thing) in types]
+
+
+def is_own_caller(frame: FrameType) -> bool:
+    """Whether code of specverify's laws and fixtures asks: these make their tables from real, seeded generators."""
+    return str(frame.f_globals.get("__name__", "")).startswith(_FIXTURES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,7 +22,7 @@ from specverify.exact.streams import Stream
 from specverify.exact.symbols import POWER_E, uniform_symbols
 
 _RealRandom = random.Random
-_GLOBAL: Any = random._inst  # type: ignore[attr-defined]
+_GLOBAL: Any = random._inst
 _GLOBAL_FUNCTIONS = [
     name
     for name in dir(random)
@@ -82,7 +82,7 @@ class SymbolicRandom(_RealRandom):
     def randint(self, a: int, b: int) -> Any:
         return self.randrange(a, b + 1)
 
-    def choice(self, seq: Sequence[Any]) -> Any:
+    def choice(self, seq: Any) -> Any:
         if not len(seq):
             raise IndexError("Cannot choose from an empty sequence")
         return self._among(_objects(seq), len(seq), "choice")

@@ -18,8 +18,14 @@ from specverify.exact.leaves import Condition
 from specverify.exact.run import Run
 from specverify.exact.symbols import LOG_E, POWER_E, POWER_U, Symbols
 
-_MIRRORED_COMPARISON = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal",
-                        "equal": "equal", "not_equal": "not_equal"}  # fmt: skip
+_MIRRORED_COMPARISON = {
+    "less": "greater",
+    "less_equal": "greater_equal",
+    "greater": "less",
+    "greater_equal": "less_equal",
+    "equal": "equal",
+    "not_equal": "not_equal",
+}
 
 
 class Symbol:
