@@ -1,0 +1,236 @@
+"""Random draws of torch: each is run natively, which moves its generator, and its numbers are replaced by symbols."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from specverify.exact import algebra
+from specverify.exact.conditions import Conditions
+from specverify.exact.deferred import Deferred
+from specverify.exact.leaves import Categorical
+from specverify.exact.run import Run
+from specverify.exact.symbols import exponential_symbols, uniform_symbols
+from specverify.exact.torch_elements import Ids
+from specverify.exact.torch_mode import DRAWS, Call
+from specverify.exact.torch_state import to_numbers
+
+# Uniform integers from a wider range are refused: they are seeds, not tokens.
+_MAX_RANGE = 1 << 17
+
+
+class SuccessiveDraws:
+    """Draws without replacement, in order; each is made when it, or a later one, is looked at."""
+
+    def __init__(self, run: Run, weights: NDArray[np.float64], operation: str, variables: Ids | None = None) -> None:
+        self._run = run
+        self._weights = weights.copy()
+        self._operation = operation
+        self._variables = variables
+        self._drawn: list[int] = []
+
+    def rank(self, number: int) -> int:
+        """The position drawn as number so many, from 0."""
+        while len(self._drawn) <= number:
+            if not self._drawn and self._variables is not None:
+                self._run.consume(self._variables, self._operation)
+            position = self._run.choose(self._weights / self._weights.sum(), self._operation)
+            self._drawn.append(position)
+            self._weights[position] = 0.0
+        return self._drawn[number]
+
+
+class Rank(Deferred):
+    """One of several successive draws."""
+
+    __slots__ = ("draws", "number", "positions")
+
+    def __init__(self, run: Run, draws: SuccessiveDraws, number: int, positions: NDArray[np.int64] | None = None) -> None:
+        super().__init__(run)
+        self.draws = draws
+        self.number = number
+        self.positions = positions
+
+    def _decide(self) -> int:
+        position = self.draws.rank(self.number)
+        return position if self.positions is None else int(self.positions[position])
+
+    def leaves(self) -> Any:
+        # It depends on the draws before it, so it is decided rather than integrated.
+        self.resolve()
+        return iter(())
+
+    def value_given(self, values: dict[int, Any]) -> Any:
+        return self.resolve()
+
+
+def _generator(call: Call, device: torch.device) -> torch.Generator:
+    generator = call["generator"]
+    if generator is not None:
+        return generator  # type: ignore[no-any-return]
+    if device.type == "cuda":
+        torch.cuda.init()
+        return torch.cuda.default_generators[torch.cuda.current_device() if device.index is None else device.index]
+    return torch.default_generator
+
+
+def _device(call: Call) -> torch.device:
+    owner = call["self"]
+    if call["device"] is not None:
+        return torch.device(call["device"])
+    return owner.device if isinstance(owner, torch.Tensor) else torch.get_default_device()
+
+
+def _drawn(call: Call) -> tuple[torch.Tensor, Any]:
+    return call.state.streams.run_natively(_generator(call, _device(call)), call.native)
+
+
+def _variables(call: Call, result: torch.Tensor, reading: Any, kind: tuple[object, ...]) -> Ids:
+    """The uniform variables behind the elements of a random tensor, in its shape."""
+    run = call.state.run
+
+    def make(count: int) -> Ids:
+        first = run.unseeded_variables(count)
+        return np.arange(first, first + count, dtype=np.int64)
+
+    variables = call.state.streams.numbers(reading, kind=kind, count=result.numel(), dtype=result.dtype, make=make)
+    return variables.reshape(tuple(result.shape))
+
+
+def _put(call: Call, result: torch.Tensor, ids: Ids) -> torch.Tensor:
+    """Files the ids, but only for the focus row where there is one; other rows keep what was drawn natively."""
+    focus = call.state.focus
+    own = focus.mask(tuple(result.shape)) if focus is not None else None
+    return call.state.put_ids(result, ids if own is None else np.where(own, ids, 0))
+
+
+def _uniform(call: Call) -> Any:
+    result, reading = _drawn(call)
+    if not result.dtype.is_floating_point:
+        raise call.refuse("uniform draws of this type are not modelled")
+    shape = tuple(result.shape)
+    block = uniform_symbols(call.state.run, _variables(call, result, reading, ("uniform",)), shape)
+    low, high = (0.0, 1.0) if call["from"] is None else (float(call["from"]), float(call["to"]))
+    if (low, high) != (0.0, 1.0):
+        block = algebra.shift(algebra.scale(block, high - low), low)
+    _note_grid(call, result)
+    return _put(call, result, call.state.elements.add_symbols(block))
+
+
+def _note_grid(call: Call, result: torch.Tensor) -> None:
+    if result.dtype is not torch.float64:
+        # Source: torch draws a uniform with as many bits as the type's significand has.
+        bits = {torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}.get(result.dtype, 0)
+        call.state.run.notes.add(
+            f"uniforms of type {result.dtype} are multiples of 2^-{bits}: a comparison is off by up to 2^-{bits} from this law"
+        )
+
+
+def _exponential(call: Call) -> Any:
+    result, reading = _drawn(call)
+    rate = float(call["lambd"])
+    variables = _variables(call, result, reading, ("exponential", result.dtype))
+    block = exponential_symbols(call.state.run, variables, tuple(result.shape), scale=1.0 / rate)
+    return _put(call, result, call.state.elements.add_symbols(block))
+
+
+def _bernoulli(call: Call) -> Any:
+    state = call.state
+    source, p = call["self"], call["p"]
+    chances = source if p is None else p
+    if state.is_continuous(chances):
+        raise call.refuse("a coin whose probability is a random value is not modelled")
+    state.settle([chances], str(call.func))
+    result, reading = _drawn(call)
+    shape = tuple(result.shape)
+    variables = _variables(call, result, reading, ("bernoulli", result.dtype))
+    numbers = to_numbers(chances) if isinstance(chances, torch.Tensor) else np.array(float(chances))
+    threshold = np.broadcast_to(numbers, shape).astype(np.float64)
+    block = Conditions(state.run, variables, threshold, np.ones(shape, dtype=np.bool_))
+    return _put(call, result, state.elements.add_conditions(block))
+
+
+def _multinomial(call: Call) -> Any:
+    state, source = call.state, call["self"]
+    if state.is_continuous(source):
+        raise call.refuse("multinomial weights that are random values are not modelled")
+    state.settle([source], str(call.func))
+    weights = to_numbers(source).reshape(-1, source.shape[-1])
+    result, reading = _drawn(call)
+    num_draws, replacement = int(call["num_samples"]), bool(call["replacement"])
+    operation = "multinomial"
+
+    def make(count: int) -> Ids:
+        state.run.num_random_calls += 1
+        nodes: list[Deferred] = []
+        for row in weights:
+            if num_draws == 1 or replacement:
+                law = row / row.sum()
+                nodes.extend(
+                    Categorical(state.run, np.arange(len(row)), law, operation) for _ in range(num_draws)
+                )
+            else:
+                draws = SuccessiveDraws(state.run, row, operation)
+                nodes.extend(Rank(state.run, draws, number) for number in range(num_draws))
+        return np.array([state.elements.add_node(node) for node in nodes], dtype=np.int64)
+
+    kind = (operation, num_draws, replacement, source.dtype, weights.tobytes())
+    ids = state.streams.numbers(reading, kind=kind, count=result.numel(), dtype=result.dtype, make=make)
+    return _put(call, result, ids.reshape(tuple(result.shape)))
+
+
+def _randint(call: Call) -> Any:
+    low = int(call["low"] or 0) if "low" in call.values else 0
+    return _integers(call, low, int(call["high"]))
+
+
+def _random_(call: Call) -> Any:
+    low = int(call["from"] or 0)
+    if call["to"] is None:
+        raise call.refuse("random integers over the whole range of their type are not modelled")
+    return _integers(call, low, int(call["to"]))
+
+
+def _integers(call: Call, low: int, high: int) -> Any:
+    state = call.state
+    if high - low > _MAX_RANGE:
+        raise call.refuse(f"random integers from a range of {high - low} are not modelled (at most {_MAX_RANGE})")
+    result, reading = _drawn(call)
+    values = np.arange(low, high)
+    law = np.full(len(values), 1.0 / len(values))
+
+    def make(count: int) -> Ids:
+        state.run.num_random_calls += 1
+        nodes = (Categorical(state.run, values, law, "randint") for _ in range(count))
+        return np.array([state.elements.add_node(node) for node in nodes], dtype=np.int64)
+
+    ids = state.streams.numbers(
+        reading, kind=("randint", low, high), count=result.numel(), dtype=result.dtype, make=make
+    )
+    return _put(call, result, ids.reshape(tuple(result.shape)))
+
+
+def _randperm(call: Call) -> Any:
+    state = call.state
+    result, reading = _drawn(call)
+
+    def make(count: int) -> Ids:
+        state.run.num_random_calls += 1
+        draws = SuccessiveDraws(state.run, np.ones(count), "randperm")
+        nodes = (Rank(state.run, draws, number) for number in range(count))
+        return np.array([state.elements.add_node(node) for node in nodes], dtype=np.int64)
+
+    ids = state.streams.numbers(
+        reading, kind=("randperm",), count=result.numel(), dtype=result.dtype, make=make
+    )
+    return _put(call, result, ids)
+
+
+DRAWS.update(dict.fromkeys(("rand", "rand_like", "uniform_", "uniform"), _uniform))
+DRAWS.update(dict.fromkeys(("exponential_", "exponential"), _exponential))
+DRAWS.update(dict.fromkeys(("bernoulli", "bernoulli_"), _bernoulli))
+DRAWS.update({"multinomial": _multinomial, "randint": _randint, "randperm": _randperm})
+DRAWS.update(dict.fromkeys(("random_", "random"), _random_))

@@ -1,0 +1,105 @@
+"""Which elements of which tensors are symbolic: an int64 mirror of symbol ids for each tensor storage.
+
+The mirror belongs to the storage, not to the tensor, and is read with the tensor's own sizes and strides. Views,
+expansions and in-place writes through a view therefore need no handling. Id 0 means an ordinary number. Mirrors live
+on the CPU whatever the device of the tensor.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from specverify.exact.errors import NotEnumerable, source_line
+
+# What stands in memory where a symbol is, by replay variant: a program that reads memory without asking sees a value
+# that is no token and no probability, and under the other variant another one.
+_FLOAT_POISON = (float("nan"), -2.0e30)
+_HALF_POISON = (float("nan"), -3.0e4)
+
+
+def poison(dtype: torch.dtype, variant: int) -> float | int | bool:
+    """The placeholder of a symbolic element: NaN, or a number that is no token, or (bool) a bare False."""
+    if dtype is torch.bool:
+        return bool(variant & 1)
+    if dtype.is_floating_point:
+        return (_HALF_POISON if dtype is torch.float16 else _FLOAT_POISON)[variant & 1]
+    info = torch.iinfo(dtype)
+    return info.min + 5 + 2 * (variant & 1) if info.min < 0 else info.max - 5 - 2 * (variant & 1)
+
+
+class _Shadow:
+    """The mirror of one storage. Holding the storage keeps its address from being used again in this run."""
+
+    __slots__ = ("ids", "itemsize", "storage")
+
+    def __init__(self, storage: torch.UntypedStorage, itemsize: int) -> None:
+        self.storage = storage
+        self.itemsize = itemsize
+        self.ids = torch.zeros(storage.nbytes() // itemsize, dtype=torch.int64)
+
+
+class ShadowStore:
+    """All mirrors of one run. Empty when nothing symbolic is alive, which is what the fast path asks."""
+
+    def __init__(self) -> None:
+        self.shadows: dict[int, _Shadow] = {}
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """Whether the tensor's storage has a mirror at all; tells nothing about the tensor's own elements."""
+        return tensor.untyped_storage()._cdata in self.shadows
+
+    def read(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """The ids behind the tensor's elements, as a view [tensor.shape] of the mirror; None where all are 0."""
+        shadow = self.shadows.get(tensor.untyped_storage()._cdata)
+        if shadow is None:
+            return None
+        ids = self._view(shadow, tensor)
+        return ids if ids.any() else None
+
+    def write(self, tensor: torch.Tensor, ids: torch.Tensor | int) -> None:
+        """Sets the ids behind the tensor's elements; ids broadcasts to the tensor's shape."""
+        storage = tensor.untyped_storage()
+        shadow = self.shadows.get(storage._cdata)
+        if shadow is None:
+            if isinstance(ids, int) or not ids.any():
+                return
+            shadow = self.shadows[storage._cdata] = _Shadow(storage, tensor.element_size())
+        view = self._view(shadow, tensor)
+        if isinstance(ids, int):
+            view.fill_(ids)
+        else:
+            view.copy_(ids)
+
+    def clear(self, tensor: torch.Tensor) -> None:
+        """Ordinary numbers were written over the tensor's elements."""
+        shadow = self.shadows.get(tensor.untyped_storage()._cdata)
+        if shadow is None:
+            return
+        self._view(shadow, tensor).zero_()
+        self.drop_if_clear(tensor)
+
+    def drop_if_clear(self, tensor: torch.Tensor) -> None:
+        """Forgets the storage's mirror where no symbol is left in it, so that the fast path finds less to ask."""
+        key = tensor.untyped_storage()._cdata
+        shadow = self.shadows.get(key)
+        if shadow is not None and not shadow.ids.any():
+            del self.shadows[key]
+
+    def _view(self, shadow: _Shadow, tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.element_size() != shadow.itemsize:
+            raise NotEnumerable(
+                f"random numbers of {shadow.itemsize} bytes are read as a tensor of {tensor.dtype}",
+                "Tensor.view(dtype)",
+                source_line(),
+            )
+        needed = tensor.untyped_storage().nbytes() // shadow.itemsize
+        if needed > len(shadow.ids):
+            # The storage was resized in place; what it held keeps its symbols.
+            shadow.ids = torch.cat([shadow.ids, torch.zeros(needed - len(shadow.ids), dtype=torch.int64)])
+        return shadow.ids.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+
+
+def raw(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory as a plain tensor that may be written to, whatever autograd or inference mode made it."""
+    plain = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    return plain.set_(tensor.untyped_storage(), tensor.storage_offset(), tensor.size(), tensor.stride())
