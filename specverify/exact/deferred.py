@@ -87,6 +87,11 @@ class Deferred:
 
         return apply_ufunc(self.run, ufunc, method, inputs, kwargs)
 
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Makes torch's argument parsers accept it; the function mode in torch_calls.py turns it into a tensor."""
+        return NotImplemented
+
     def item(self) -> Deferred:
         """As of numpy and torch scalars: the number itself, still undecided."""
         return self

@@ -254,6 +254,11 @@ class Symbol:
 
         return apply_function(self.run, function, args, kwargs)
 
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Makes torch's argument parsers accept it; the function mode in torch_calls.py turns it into a tensor."""
+        return NotImplemented
+
 
 def from_block(block: Symbols) -> Any:
     """The scalar of a block of one entry: a Symbol, or a float where it is constant."""
