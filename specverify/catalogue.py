@@ -32,6 +32,8 @@ _MODULES = (
     "specverify.checks.activity",
     "specverify.checks.lossy",
     "specverify.checks.tokenizer",
+    "specverify.checks.tokenizer_special",
+    "specverify.checks.tokenizer_round_trips",
 )
 
 
