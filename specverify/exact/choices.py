@@ -110,11 +110,17 @@ class ChoiceStack:
 
         Raises NotEnumerable where a replay meets another choice than the run before did.
         """
+        if len(weights) > _MANY:
+            laws: Weights = np.asarray(weights, dtype=np.float64)
+        else:
+            laws = tuple(weights.tolist() if isinstance(weights, np.ndarray) else weights)
         if self._position < len(self._points):
             point = self._points[self._position]
-            self._require_repeat(point, weights, operation)
+            # The common case, equal tuples, costs one comparison.
+            if type(laws) is not tuple or point.weights != laws or point.operation != operation:
+                self._require_repeat(point, laws, operation)
         else:
-            point = self._new_point(weights, operation)
+            point = self._new_point(laws, operation)
             self._points.append(point)
         self._position += 1
         self.probability *= float(point.weights[point.index])
@@ -140,14 +146,13 @@ class ChoiceStack:
                 " the program keeps state between calls or draws randomness that is not seen"
             )
 
-    def _new_point(self, weights: Sequence[float] | NDArray[np.float64], operation: str) -> _ChoicePoint:
-        kept: Weights
-        if len(weights) > _MANY:
-            kept = np.array(weights, dtype=np.float64)
-            total, least = float(kept.sum()), float(kept.min())
+    def _new_point(self, weights: Weights, operation: str) -> _ChoicePoint:
+        if isinstance(weights, np.ndarray):
+            kept: Weights = weights.copy()
+            total, least = float(weights.sum()), float(weights.min())
         else:
-            kept = tuple(float(weight) for weight in weights)
-            total, least = math.fsum(kept), min(kept, default=0.0)
+            kept = weights
+            total, least = math.fsum(weights), min(weights, default=0.0)
         if not (least >= 0.0 and abs(total - 1.0) <= _SUM_TOLERANCE):
             raise NotEnumerable(
                 f"the weights of a choice sum to {total!r} with a smallest of {least!r}; they must be a law",
@@ -158,9 +163,7 @@ class ChoiceStack:
         assert index is not None
         return _ChoicePoint(kept, index, operation)
 
-    def _require_repeat(
-        self, point: _ChoicePoint, weights: Sequence[float] | NDArray[np.float64], operation: str
-    ) -> None:
+    def _require_repeat(self, point: _ChoicePoint, weights: Weights, operation: str) -> None:
         known = point.weights
         if len(known) != len(weights) or point.operation != operation:
             raise NotEnumerable(
@@ -171,7 +174,7 @@ class ChoiceStack:
                 source_line(),
             )
         if isinstance(known, np.ndarray):
-            moved = float(np.abs(known - np.asarray(weights)).max())
+            moved = float(np.abs(known - weights).max())
         else:
             moved = max(abs(old - new) for old, new in zip(known, weights, strict=True))
         if not moved <= self.budget.replay_tolerance:

@@ -53,6 +53,8 @@ class Conditions:
         return Conditions(self.run, *(column.reshape(shape) for column in self.columns))
 
     def broadcast(self, shape: tuple[int, ...]) -> Conditions:
+        if shape == self.variable.shape:
+            return self
         return Conditions(self.run, *(np.broadcast_to(column, shape) for column in self.columns))
 
     def inverted(self) -> Conditions:

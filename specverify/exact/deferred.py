@@ -79,9 +79,6 @@ class Deferred:
     def __repr__(self) -> str:
         return repr(self._value) if self.is_decided else f"<undecided {type(self).__name__}>"
 
-    def __array__(self, *args: Any, **kwargs: Any) -> NDArray[Any]:
-        return np.array(self.resolve())
-
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         from specverify.exact.numpy_ufuncs import apply_ufunc
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,9 @@ from numpy.typing import NDArray
 from specverify.exact.deferred import Leaf
 from specverify.exact.run import Run
 from specverify.exact.symbols import Floats
+
+# Up to this many edges a step function is evaluated with Python floats, which is faster than arrays.
+_MANY = 48
 
 
 class Condition(Leaf):
@@ -58,26 +62,37 @@ class Piecewise(Leaf):
     def variables(self) -> NDArray[np.int64]:
         return np.array([self.variable])
 
-    def _bounds(self) -> Floats:
-        self.run.probability_below(self.variable, 0.0, self.operation)  # refuses a raced variable
+    def _cells(self) -> tuple[list[float], list[float]]:
+        """Edges of the cells within what is known of the variable, and the conditional weights of the cells."""
+        self.run.require_unraced(self.variable, self.operation)
         low, high = self.run.interval(self.variable)
-        return np.clip(np.concatenate(([low], self.edges, [high])), low, high)
-
-    def _weights(self, bounds: Floats) -> Floats:
-        weights: Floats = np.diff(bounds) / (bounds[-1] - bounds[0])
-        return weights
+        bounds = [low, *self.edges.tolist(), high]
+        if low > 0.0 or high < 1.0:
+            bounds = [min(max(bound, low), high) for bound in bounds]
+        width = high - low
+        return bounds, [(end - start) / width for start, end in itertools.pairwise(bounds)]
 
     def _decide(self) -> Any:
-        bounds = self._bounds()
-        weights = self._weights(bounds)
-        positive = np.flatnonzero(weights)
+        if len(self.edges) > _MANY:
+            bounds, weights = self._many_cells()
+            positive = int(np.count_nonzero(weights))
+        else:
+            bounds, weights = self._cells()  # type: ignore[assignment]
+            positive = len(weights) - weights.count(0.0)  # type: ignore[attr-defined]
         # Where the value is settled already there is nothing to choose, nor to learn about the variable.
-        index = int(positive[0]) if len(positive) == 1 else self.run.choose(weights, self.operation)
+        index = int(np.argmax(weights)) if positive == 1 else self.run.choose(weights, self.operation)
         self.run.narrow(self.variable, float(bounds[index]), float(bounds[index + 1]))
         return _plain(self.values[index])
 
+    def _many_cells(self) -> tuple[Floats, Floats]:
+        """As _cells, with arrays."""
+        self.run.require_unraced(self.variable, self.operation)
+        low, high = self.run.interval(self.variable)
+        bounds = np.clip(np.concatenate(([low], self.edges, [high])), low, high)
+        return bounds, np.diff(bounds) / (high - low)
+
     def law(self) -> tuple[NDArray[Any], Floats]:
-        return self.values, self._weights(self._bounds())
+        return self.values, self._many_cells()[1]
 
 
 class Race(Leaf):

@@ -6,7 +6,7 @@ integers become one by being decided, which forks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -19,6 +19,10 @@ from specverify.exact.deferred import Deferred
 from specverify.exact.run import Run
 from specverify.exact.scalar import Symbol, from_block
 from specverify.exact.symbols import Symbols, constant_symbols
+
+
+# The front end replaces numpy.array while a program runs.
+_real_array = np.array
 
 
 class _Standin(NDArrayOperatorsMixin):
@@ -199,10 +203,8 @@ class DeferredArray(_Standin):
         """An array of the given numbers and Deferreds: a plain ndarray where nothing is open."""
         flat = list(values) if isinstance(values, list) else [values]
         if not any(isinstance(value, Deferred) for value in flat):
-            return np.array(flat).reshape(shape)
-        objects = np.empty(len(flat), dtype=object)
-        objects[:] = flat
-        return cls(run, objects.reshape(shape))
+            return _real_array(flat).reshape(shape)
+        return cls(run, object_array(flat).reshape(shape))
 
     @property
     def dtype(self) -> Any:
@@ -269,20 +271,20 @@ class DeferredArray(_Standin):
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> NDArray[Any]:
         """Decides every entry."""
-        decided = [deferred.resolved(value) for value in self.values.ravel()]
-        return np.array(decided, dtype=dtype).reshape(self.shape)
+        values = [deferred.resolved(value) for value in self.values.ravel()]
+        return _real_array(values, dtype=dtype).reshape(self.shape)
 
     def __bool__(self) -> bool:
-        return bool(np.asarray(self))
+        return bool(self.__array__())
 
     def __int__(self) -> int:
-        return int(np.asarray(self).item())
+        return int(self.__array__().item())
 
     def __index__(self) -> int:
-        return int(np.asarray(self).item())
+        return int(self.__array__().item())
 
     def __float__(self) -> float:
-        return float(np.asarray(self).item())
+        return float(self.__array__().item())
 
     def __repr__(self) -> str:
         return f"<undecided numbers, shape {self.shape}>"
@@ -290,7 +292,7 @@ class DeferredArray(_Standin):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or not hasattr(np.ndarray, name):
             raise AttributeError(name)
-        return getattr(np.asarray(self), name)
+        return getattr(self.__array__(), name)
 
 
 class ConditionArray(DeferredArray):
@@ -303,9 +305,7 @@ class ConditionArray(DeferredArray):
 
     @property
     def values(self) -> NDArray[Any]:  # type: ignore[override]
-        objects = np.empty(self.conditions.size, dtype=object)
-        objects[:] = selections.entries(self.conditions)
-        return objects.reshape(self.shape)
+        return object_array(selections.entries(self.conditions)).reshape(self.shape)
 
     @property
     def dtype(self) -> Any:
@@ -347,7 +347,7 @@ def as_block(run: Run, value: Any) -> Symbols:
     if isinstance(value, Symbol):
         return value.block()
     if isinstance(value, Deferred | DeferredArray):
-        return constant_symbols(run, np.asarray(value))
+        return constant_symbols(run, decided(value))
     if isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.dtype == object):
         parts = [as_block(run, part) for part in value]
         if not parts:
@@ -356,14 +356,25 @@ def as_block(run: Run, value: Any) -> Symbols:
     return constant_symbols(run, value)
 
 
+def decided(value: Any) -> Any:
+    """The value with what is open in it decided: a number or an ndarray where it was deferred."""
+    if isinstance(value, DeferredArray):
+        return value.__array__()
+    return value.resolve() if isinstance(value, Deferred) else value
+
+
+def object_array(values: Sequence[Any]) -> NDArray[Any]:
+    """A 1-d array of these very objects: numpy must not look into them."""
+    objects = np.empty(len(values), dtype=object)
+    for index, value in enumerate(values):
+        objects[index] = value
+    return objects
+
+
 def _objects(value: Any) -> NDArray[Any]:
     if isinstance(value, DeferredArray):
         return value.values
-    if isinstance(value, Deferred):
-        box = np.empty((), dtype=object)
-        box[()] = value
-        return box
-    return np.asarray(value)
+    return object_array([value]).reshape(()) if isinstance(value, Deferred) else np.asarray(value)
 
 
 def _plain_list(array: NDArray[Any]) -> list[Any]:
@@ -381,7 +392,7 @@ def _plain_index(index: Any) -> Any:
     """An index with deferred parts decided, as numpy's own indexing would."""
     if isinstance(index, tuple):
         return tuple(_plain_index(part) for part in index)
-    return np.asarray(index) if isinstance(index, Deferred | DeferredArray) else index
+    return decided(index)
 
 
 def _truth(value: Any) -> bool:

@@ -182,12 +182,12 @@ def checked_law(probabilities: Any, length: int) -> NDArray[np.float64]:
     if len(law) != length:
         raise ValueError("a and p must have same size")
     tolerance = _SUM_TOLERANCE
-    if given.dtype.kind == "f":
-        tolerance = max(tolerance, float(np.sqrt(np.finfo(given.dtype).eps)))
-    total = math.fsum(law) if length < 64 else float(law.sum())
+    if given.dtype.kind == "f" and given.dtype.itemsize < 8:
+        tolerance = float(np.sqrt(np.finfo(given.dtype).eps))
+    total = float(law.sum())
     if total != total:
         raise ValueError("Probabilities contain NaN")
-    if (law < 0.0).any():
+    if law.min() < 0.0:
         raise ValueError("Probabilities are not non-negative")
     if abs(total - 1.0) > tolerance:
         raise ValueError("Probabilities do not sum to 1. See Notes section of docstring for more information.")

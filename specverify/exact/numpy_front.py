@@ -12,7 +12,7 @@ import numpy as np
 from specverify.core.errors import UsageError
 from specverify.exact.deferred import Deferred
 from specverify.exact.errors import NotEnumerable
-from specverify.exact.numpy_arrays import DeferredArray, Standin, SymbolArray, as_block
+from specverify.exact.numpy_arrays import DeferredArray, Standin, SymbolArray, as_block, decided
 from specverify.exact.numpy_draws import Draws
 from specverify.exact.numpy_generators import SymbolicGenerator, SymbolicRandomState
 from specverify.exact.patching import is_own_caller, live_objects, replaced
@@ -214,7 +214,7 @@ def _constructed(run: Run, real: _Real, value: Any, dtype: Any = None, **kwargs:
         return result if dtype is None else result.astype(dtype)
     if isinstance(value, Symbol) or _any_symbol(value):
         return SymbolArray(as_block(run, value), np.float64 if dtype is None else dtype)
-    objects = real(_opened(value), dtype=object)
+    objects = _real_array(_opened(value), dtype=object)
     array = DeferredArray.of(run, list(objects.ravel()), objects.shape)
     return array if dtype is None else array.astype(dtype)
 
@@ -222,10 +222,6 @@ def _constructed(run: Run, real: _Real, value: Any, dtype: Any = None, **kwargs:
 def _opened(value: Any) -> Any:
     if isinstance(value, DeferredArray):
         return value.values.tolist()
-    if isinstance(value, Deferred):
-        box = np.empty((), dtype=object)
-        box[()] = value
-        return box
     return [_opened(part) for part in value] if isinstance(value, list | tuple) else value
 
 
@@ -247,8 +243,7 @@ def _state(generator: Any) -> str:
 
 
 def _plain_seed(seed: Any) -> Any:
-    if isinstance(seed, Deferred | DeferredArray):
-        return np.asarray(seed).tolist()
+    seed = decided(seed)
     return seed.tolist() if isinstance(seed, np.ndarray | np.generic) else seed
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from specverify.exact import conditions, deferred, selections, symbols
 from specverify.exact.deferred import Deferred
-from specverify.exact.numpy_arrays import DeferredArray, Standin, SymbolArray, as_block
+from specverify.exact.numpy_arrays import DeferredArray, Standin, SymbolArray, as_block, decided, object_array
 from specverify.exact.run import Run
 from specverify.exact.scalar import Symbol, from_block
 
@@ -63,7 +63,7 @@ def _searchsorted(run: Run, row: Any, value: Any, side: str = "left", sorter: An
     if sorter is not None or isinstance(row, Symbol | SymbolArray):
         raise run.refuse("not supported on random numbers", "numpy.searchsorted")
     if isinstance(value, Deferred | DeferredArray):
-        return np.searchsorted(_decided(row), np.asarray(value), side=side)  # type: ignore[call-overload]
+        return np.searchsorted(_decided(row), decided(value), side=side)  # type: ignore[call-overload]
     row = _decided(row)
     if isinstance(value, Symbol):
         return selections.search(value.block(), row)
@@ -147,11 +147,7 @@ def _joined(run: Run, function: Any, name: str, *args: Any, **kwargs: Any) -> An
 def _boxed(value: Any) -> Any:
     if isinstance(value, DeferredArray):
         return value.values
-    if isinstance(value, Deferred):
-        box = np.empty((), dtype=object)
-        box[()] = value
-        return box
-    return np.asarray(value).astype(object)
+    return object_array([value]).reshape(()) if isinstance(value, Deferred) else np.asarray(value).astype(object)
 
 
 def _has_standin(value: Any) -> bool:
@@ -169,10 +165,8 @@ def _has_symbol(value: Any) -> bool:
 
 
 def _decided(value: Any) -> Any:
-    if isinstance(value, Deferred | DeferredArray):
-        return np.asarray(value)
     if isinstance(value, tuple):
         return tuple(_decided(part) for part in value)
     if isinstance(value, list):
         return [_decided(part) for part in value]
-    return value
+    return decided(value)

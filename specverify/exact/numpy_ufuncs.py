@@ -11,7 +11,7 @@ import numpy as np
 from specverify.exact import algebra, conditions
 from specverify.exact.deferred import Deferred, combined
 from specverify.exact.leaves import Condition
-from specverify.exact.numpy_arrays import ConditionArray, DeferredArray, SymbolArray, as_block
+from specverify.exact.numpy_arrays import ConditionArray, DeferredArray, SymbolArray, as_block, decided
 from specverify.exact.run import Run
 from specverify.exact.scalar import Symbol, from_block, mirrored
 from specverify.exact.symbols import Symbols
@@ -100,7 +100,7 @@ def _on_symbols(run: Run, name: str, inputs: tuple[Any, ...]) -> Any:
         return _power(run, *inputs)
     if name in ("divide", "true_divide") and not isinstance(inputs[1], Symbol | SymbolArray):
         # Dividing by a number rounds once; multiplying by its reciprocal would round twice.
-        return _wrapped(_divided(as_block(run, inputs[0]), np.asarray(inputs[1], dtype=np.float64)))
+        return _wrapped(_divided(as_block(run, inputs[0]), np.asarray(decided(inputs[1]), dtype=np.float64)))
     if name in _UNARY:
         return _wrapped(_UNARY[name](as_block(run, inputs[0])))
     if name in _BINARY:
@@ -116,7 +116,7 @@ def compare(run: Run, name: str, first: Any, second: Any) -> Any:
     if isinstance(second, Symbol | SymbolArray):
         block, number = algebra.add(block, algebra.negative(as_block(run, second))), np.zeros(())
     else:
-        number = np.asarray(second, dtype=np.float64)
+        number = np.asarray(decided(second), dtype=np.float64)
     result = conditions.compare(block, name, number)
     if bool((result.variable < 0).all()):
         return result.below[()]
@@ -130,7 +130,7 @@ def _clamped(run: Run, name: str, first: Any, second: Any) -> Any:
         first, second = second, first
     if isinstance(second, Symbol | SymbolArray):
         raise run.refuse("the larger of two random values has no closed form", f"numpy.{name}")
-    bound = np.asarray(second, dtype=np.float64)
+    bound = np.asarray(decided(second), dtype=np.float64)
     low, high = (bound, None) if name in ("maximum", "fmax") else (None, bound)
     return _wrapped(conditions.clamp(as_block(run, first), low, high))
 
@@ -160,8 +160,8 @@ def _power(run: Run, base: Any, exponent: Any) -> Any:
     if isinstance(exponent, Symbol | SymbolArray):
         if isinstance(base, Symbol | SymbolArray):
             raise run.refuse("a power of two random values has no closed form", "numpy.power")
-        return _wrapped(algebra.exp(algebra.scale(as_block(run, exponent), np.log(np.asarray(base, dtype=np.float64)))))
-    return _wrapped(algebra.power(as_block(run, base), np.asarray(exponent, dtype=np.float64)))
+        return _wrapped(algebra.exp(algebra.scale(as_block(run, exponent), np.log(np.asarray(decided(base), dtype=np.float64)))))
+    return _wrapped(algebra.power(as_block(run, base), np.asarray(decided(exponent), dtype=np.float64)))
 
 
 def _on_deferred(run: Run, ufunc: Any, name: str, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -184,8 +184,7 @@ def _on_deferred(run: Run, ufunc: Any, name: str, method: str, inputs: tuple[Any
             if len(inputs) == 2 and isinstance(inputs[1], DeferredArray):
                 function = _DEFERRED[name]
                 return inputs[1].mapped(lambda own, other: function(other, own), first)
-    decided = [np.asarray(value) if isinstance(value, Deferred | DeferredArray) else value for value in inputs]
-    return getattr(ufunc, method)(*decided, **kwargs)
+    return getattr(ufunc, method)(*(decided(value) for value in inputs), **kwargs)
 
 
 def _connected(run: Run, name: str, first: Any, second: Any) -> Any:
@@ -224,7 +223,7 @@ def _written(run: Run, name: str, out: Any, result: Any) -> Any:
         return out
     if isinstance(result, Symbol | SymbolArray):
         raise run.refuse("random numbers are written into an ordinary array", f"numpy.{name} with out=")
-    out[...] = np.asarray(result)
+    out[...] = decided(result)
     return out
 
 

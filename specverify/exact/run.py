@@ -138,6 +138,11 @@ class Run:
         self.narrow(variable, threshold, high)
         return False
 
+    def require_unraced(self, variable: int, operation: str) -> None:
+        """Refuses a variable that a race has used up."""
+        if self._state[variable] == _RACED:
+            raise self._reused(operation)
+
     def probability_below(self, variable: int, threshold: float, operation: str = "comparison") -> float:
         """Probability that the variable lies below the threshold, given what is known. Decides nothing."""
         if self._state[variable] == _RACED:

@@ -74,6 +74,8 @@ class Symbols:
         return Symbols(self.run, *(column.reshape(shape) for column in self.columns))
 
     def broadcast(self, shape: tuple[int, ...]) -> Symbols:
+        if shape == self.variable.shape:
+            return self
         return Symbols(self.run, *(np.broadcast_to(column, shape) for column in self.columns))
 
     def copy(self) -> Symbols:
