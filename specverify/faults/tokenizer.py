@@ -216,11 +216,11 @@ CORRECT: tuple[CorrectSubject, ...] = (
         _pair("byte fallback", byte_fallback, byte_fallback),
     ),
     CorrectSubject(
-        "tokenizer-wider-target-head", "Same tokenizer; the target's head is padded further than the draft's (vllm#13849).",
+        "tokenizer-wider-target-head", "Same tokenizer; the target's head is padded further (vllm#13849).",
         _pair("padded target", words, words, vocab_sizes={"target": 128, "draft": 64}),
     ),
     CorrectSubject(
-        "tokenizer-wider-draft-head", "Same tokenizer; the draft's head is padded further than the target's (vllm#13849).",
+        "tokenizer-wider-draft-head", "Same tokenizer; the draft's head is padded further (vllm#13849).",
         _pair("padded draft", words, words, vocab_sizes={"target": 64, "draft": 128}),
     ),
     CorrectSubject(
