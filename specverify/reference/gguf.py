@@ -50,7 +50,10 @@ def read_gguf(path: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
         # The reader lists dimensions in the file's order; the array itself is [outputs, inputs].
         values = torch.from_numpy(gguf.dequantize(stored.data, stored.tensor_type).copy())
         tensors[_name(stored.name)] = values.to(torch.float32)
-    config = _config(reader, is_tied="lm_head.weight" not in tensors)
+    if "model.embed_tokens.weight" not in tensors:
+        raise UsageError(f"{path} has no token_embd.weight; it holds no language model")
+    vocab_size = len(tensors["model.embed_tokens.weight"])
+    config = _config(reader, vocab_size, is_tied="lm_head.weight" not in tensors)
     for name, tensor in tensors.items():
         if name.endswith("q_proj.weight"):
             tensors[name] = _unpermute(tensor, config.num_heads)
@@ -78,7 +81,7 @@ def _name(name: str) -> str:
     raise UsageError(f"the GGUF file has a tensor {name!r} that a plain Llama decoder does not use")
 
 
-def _config(reader: Any, *, is_tied: bool) -> ModelConfig:
+def _config(reader: Any, vocab_size: int, *, is_tied: bool) -> ModelConfig:
     def field(name: str, default: Any = None) -> Any:
         found = reader.get_field(name)
         if found is not None:
@@ -100,7 +103,7 @@ def _config(reader: Any, *, is_tied: bool) -> ModelConfig:
         raise UsageError("the GGUF file rotates a part of each head only; the decoder rotates whole heads")
     context = field("llama.context_length")
     return ModelConfig(
-        vocab_size=field("llama.vocab_size", len(field("tokenizer.ggml.tokens"))),
+        vocab_size=vocab_size,
         hidden_size=hidden_size,
         intermediate_size=field("llama.feed_forward_length"),
         num_layers=field("llama.block_count"),

@@ -1,0 +1,1 @@
+"""Tests of trace files, their comparison and their coverage."""
