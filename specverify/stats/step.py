@@ -1,0 +1,130 @@
+"""Evidence from the emitted tuples of one verify scenario: general, celled and directed, averaged."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specverify.core.errors import UsageError
+from specverify.stats.cells import cell_counts, ratio_cells
+from specverify.stats.combine import average_log_e
+from specverify.stats.design import detectable_tv
+from specverify.stats.dirichlet import log_e_by_scale
+from specverify.stats.portfolio import Portfolio
+
+Rows = Callable[[tuple[int, ...]], NDArray[np.float64]]
+"""Prefix of emitted tokens -> law of the next one, [vocab]."""
+
+
+@dataclass
+class _Prefix:
+    """What followed one emitted prefix, among the calls that emitted it and went on."""
+
+    target: NDArray[np.float64]
+    draft: NDArray[np.float64] | None
+    cells: NDArray[np.int64]
+    counts: NDArray[np.float64] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.counts = np.zeros_like(self.target)
+
+
+class StepProcess:
+    """An e-process for calls of one scenario: draft tokens drawn from the draft law, rows from the two trees.
+
+    A method is lossless iff, after every prefix s, the next token among calls that emit s and go on follows
+    target(s). So every prefix is a stratum of its own, and three kinds of evidence are averaged in equal shares: a
+    Dirichlet e-value over all tokens, one over cells of log(target / draft) by log(target), and directed bets; each
+    over all prefixes together and over each slot alone.
+
+    target, draft: prefix -> row. num_draft_tokens: slots 0 to k - 1 have a draft law, slot k is the bonus.
+    """
+
+    def __init__(self, target: Rows, draft: Rows | None, num_draft_tokens: int) -> None:
+        self._target = target
+        self._draft = draft
+        self._num_slots = num_draft_tokens + 1
+        self._prefixes: dict[tuple[int, ...], _Prefix] = {}
+        self._portfolio = Portfolio(self._num_slots)
+        self.num_calls = 0
+        self.impossible: Counter[tuple[int, ...]] = Counter()
+
+    def update(self, emitted: Iterable[tuple[int, ...]] | Mapping[tuple[int, ...], int]) -> None:
+        """Adds calls: the emitted tuples, or how often each was emitted."""
+        new: dict[tuple[int, ...], Counter[int]] = {}
+        for output, count in Counter(emitted).items():
+            if len(output) > self._num_slots:
+                raise UsageError(f"a call emitted {output}; {self._num_slots - 1} draft tokens allow {self._num_slots}")
+            self.num_calls += count
+            for i, token in enumerate(output):
+                if not self._is_possible(output[:i], token):
+                    self.impossible[output[: i + 1]] += count
+                    break
+                new.setdefault(output[:i], Counter())[token] += count
+        for prefix, tokens in new.items():
+            self._add(prefix, tokens)
+
+    @property
+    def log_e(self) -> float:
+        return float(np.inf) if self.impossible else float(average_log_e(list(self.detail().values())))
+
+    def detail(self) -> dict[str, float]:
+        """Log e-value of each kind of evidence, impossible tokens left out."""
+        return {
+            "tokens": self._dirichlet_log_e(in_cells=False),
+            "cells": self._dirichlet_log_e(in_cells=True),
+            "bets": self._portfolio.log_e,
+        }
+
+    def suspects(self, most: int = 3) -> list[tuple[tuple[int, ...], float, NDArray[np.float64]]]:
+        """The prefixes with most evidence of their own: prefix, log e-value, counts of the next token [vocab]."""
+        found = [(prefix, float(average_log_e(log_e_by_scale(seen.target[None], seen.counts[None]))), seen.counts)
+                 for prefix, seen in self._prefixes.items()]  # fmt: skip
+        return sorted(found, key=lambda entry: -entry[1])[:most]
+
+    def detectable_tv(self, alpha: float) -> float:
+        """Total variation of the first token's law that these calls would have shown with probability .99."""
+        kinds_and_strata = 3 * (1 + self._num_slots)
+        return detectable_tv(alpha, self.num_calls, len(self._target(())), num_averaged=kinds_and_strata)
+
+    def _is_possible(self, prefix: tuple[int, ...], token: int) -> bool:
+        row = self._seen(prefix).target
+        return 0 <= token < len(row) and row[token] > 0.0
+
+    def _seen(self, prefix: tuple[int, ...]) -> _Prefix:
+        seen = self._prefixes.get(prefix)
+        if seen is None:
+            target = np.asarray(self._target(prefix), dtype=np.float64)
+            is_bonus = len(prefix) == self._num_slots - 1
+            draft = None if self._draft is None or is_bonus else np.asarray(self._draft(prefix), dtype=np.float64)
+            seen = _Prefix(target, draft, ratio_cells(target if draft is None else draft, target))
+            self._prefixes[prefix] = seen
+        return seen
+
+    def _add(self, prefix: tuple[int, ...], tokens: Counter[int]) -> None:
+        seen = self._seen(prefix)
+        ids = np.fromiter(tokens.keys(), dtype=np.int64, count=len(tokens))
+        counts = np.fromiter(tokens.values(), dtype=np.float64, count=len(tokens))
+        seen.counts[ids] += counts
+        previous = self._seen(prefix[:-1]).target if prefix else None
+        self._portfolio.update(
+            len(prefix), ids, counts, seen.target, draft_probs=seen.draft, previous_probs=previous
+        )  # fmt: skip
+
+    def _dirichlet_log_e(self, *, in_cells: bool) -> float:
+        """All prefixes together, and the prefixes of each slot; one scale for all that are together."""
+        by_slot = None
+        for prefix, seen in self._prefixes.items():
+            law, counts = seen.target, seen.counts
+            if in_cells:
+                law, counts = cell_counts(seen.cells, law), cell_counts(seen.cells, counts)
+            by_scale = log_e_by_scale(law[None] / law.sum(), counts[None])[0]
+            by_slot = np.zeros((self._num_slots, len(by_scale))) if by_slot is None else by_slot
+            by_slot[len(prefix)] += by_scale
+        if by_slot is None:
+            return 0.0
+        return float(average_log_e(np.concatenate([by_slot.sum(axis=0, keepdims=True), by_slot])))
