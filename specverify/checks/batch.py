@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from specverify.checks.evidence import Run
 from specverify.checks.registry import CheckContext, Exercised, check
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind, Table
-from specverify.core.types import Step, Trace
+from specverify.core.types import Request, Step, Trace
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,8 @@ class _Difference:
     source="vllm-project/vllm#14645: probability rows were assigned in the order of a dictionary; and #10863",
 )
 def rows_independent(subject: Any, context: CheckContext) -> Iterator[Finding]:
-    """Greedy, prompts of different lengths: each alone, all together, all together in reverse order.
+    """Greedy, prompts of different lengths: each alone, all together, all together in reverse order, and every other
+    one beside sampled requests.
 
     The tokens must agree, near ties apart (see greedy.on-equals-off). Where steps are recorded, so must the drafts of
     every step before the first difference: a draft model that looks at its neighbour's rows changes no token, only
@@ -57,11 +58,13 @@ def rows_independent(subject: Any, context: CheckContext) -> Iterator[Finding]:
     tolerance = 2.0 * noise.log_prob_noise(subject, context)
     found: list[_Difference] = []
     ties = 0
-    for order in (range(len(requests)), range(len(requests) - 1, -1, -1)):
-        batch = [requests[index] for index in order]
+    for batch in _batches(requests):
         together = evidence.generate(subject, batch, speculate=True)
         _count(context, together)
-        for index, trace in zip(order, together, strict=True):
+        for request, trace in zip(batch, together, strict=True):
+            if not request.sampling.is_greedy:
+                continue
+            index = requests.index(request)
             if alone[index].token_ids != again[index].token_ids:
                 context.exercised("unrepeatable-outputs")
                 continue
@@ -75,10 +78,18 @@ def rows_independent(subject: Any, context: CheckContext) -> Iterator[Finding]:
             found.append(_with_others(difference, others))
     if found:
         yield _finding(min(found, key=lambda item: (item.what != "tokens", item.step_index)), found, len(requests))
-    line = f"{len(requests)} requests, {context.counters['batched-tokens']:,} tokens, two orders"
+    line = f"{len(requests)} requests, {context.counters['batched-tokens']:,} tokens, two orders, and beside sampled ones"
     if ties:
         line += f"; {ties} near ties within {tolerance:.1g} explained"
     context.worth(line)
+
+
+def _batches(requests: Sequence[Request]) -> tuple[list[Request], ...]:
+    """All together, in reverse order, and with every other request sampled (those are company, not judged)."""
+    mixed = [
+        replace(request, sampling=evidence.SAMPLED) if index % 2 else request for index, request in enumerate(requests)
+    ]
+    return list(requests), list(reversed(requests)), mixed
 
 
 def _count(context: CheckContext, together: Sequence[Trace]) -> None:
@@ -203,7 +214,7 @@ def _finding(worst: _Difference, found: Sequence[_Difference], num_requests: int
         where=(
             f"Prompt {prompt}.",
             *((f"Step {step.index} starts with {step.start_position} committed tokens.",) if step else ()),
-            f"{len(found)} of {2 * num_requests} outputs differ: "
+            f"{len(found)} outputs differ: "
             f"{', '.join(f'{sum(d.what == w for d in found)} first in {w}' for w in _kinds(found))}.",
         ),
         likely_cause=_cause(found),

@@ -129,6 +129,12 @@ def generate(subject: Any, requests: Sequence[Request], *, speculate: bool) -> t
     return traces
 
 
+def quiet(subject: Any) -> Any:
+    """The same engine without records, for thousands of tokens; the engine itself where it has no such form."""
+    make = getattr(subject, "quiet", None)
+    return make() if callable(make) else subject
+
+
 def with_drafter(subject: Any, drafter: str) -> Any:
     """The engine with a standard drafter put in; "own" is the engine as it came."""
     return subject if drafter == "own" else subject.with_proposer(drafter)
@@ -238,6 +244,20 @@ def committed_token_ids(trace: Trace) -> tuple[int, ...]:
 def token_text(token_ids: Sequence[int]) -> list[str]:
     """Token ids as table cells."""
     return [str(token) for token in token_ids]
+
+
+def probability_text(probability: float) -> str:
+    """Three decimals, without the leading zero; very small ones as a power of ten."""
+    if 0.0 < probability < 5e-4:
+        return f"{probability:.0e}"
+    return f"{probability:.3f}".removeprefix("0")
+
+
+def signed_text(difference: float) -> str:
+    """A difference of probabilities with its sign."""
+    if abs(difference) < 5e-4:
+        return f"{difference:+.0e}" if difference else "0"
+    return f"{difference:+.3f}".replace("0.", ".", 1)
 
 
 def plural(count: int, noun: str) -> str:

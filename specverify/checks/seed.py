@@ -18,6 +18,7 @@ _NUM_SEEDS = 8
 # Rounding flips a sampled token with about this chance per token and unit of law noise; above it, sampled outputs of
 # different batch shapes may rightly differ and only repeats of the same call are compared.
 _COMPANY_LAW_NOISE = 1e-4
+_FROZEN = "unseeded beside seeded requests, twice the same"
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,12 +52,12 @@ def repeats(subject: Any, context: CheckContext) -> Iterator[Finding]:
     ]
     context.exercised("seeded-tokens", sum(len(trace.token_ids) for trace in alone))
     if not broken and Capability.BATCH in subject.capabilities:
-        broken = _in_company(subject, requests, alone)
+        broken = _in_company(subject, requests, alone, context)
         # Below float64 rounding flips one sampled token in ten thousand runs or so; a bug breaks most requests.
         if noise.dtype_of(subject) != "float64" and len(broken) < len(requests):
             broken = []
     if broken:
-        yield _repeat_finding(broken, 2 * len(requests))
+        yield _repeat_finding(broken, len(requests))
     stuck = None if broken else _stuck(subject, requests[0], context)
     if stuck is not None:
         yield stuck
@@ -68,12 +69,15 @@ def _solo(subject: Any, request: Request) -> Trace:
     return evidence.generate(subject, [request], speculate=True)[0]
 
 
-def _in_company(subject: Any, requests: Sequence[Request], alone: Sequence[Trace]) -> list[_Broken]:
+def _in_company(
+    subject: Any, requests: Sequence[Request], alone: Sequence[Trace], context: CheckContext
+) -> list[_Broken]:
     if noise.floor(noise.LAW_FLOOR, subject) > _COMPANY_LAW_NOISE:
         return []
     together = evidence.generate(subject, requests, speculate=True)
     mixed = [replace(r, seed=None) if index % 2 else r for index, r in enumerate(requests)]
     beside_unseeded = evidence.generate(subject, mixed, speculate=True)
+    again = evidence.generate(subject, mixed, speculate=True)
     broken = [
         _Broken("in one batch with the others", one, two)
         for one, two in zip(alone, together, strict=True)
@@ -84,18 +88,35 @@ def _in_company(subject: Any, requests: Sequence[Request], alone: Sequence[Trace
         for index, (one, two) in enumerate(zip(alone, beside_unseeded, strict=True))
         if index % 2 == 0 and one.token_ids != two.token_ids
     ]
+    frozen = [(one, two) for one, two in zip(beside_unseeded[1::2], again[1::2], strict=True)]
+    # A text that repeats by chance is possible where the target is nearly certain; every one of them is not.
+    if frozen and all(one.token_ids == two.token_ids for one, two in frozen):
+        log_chance = sum(_log_probability(subject, one) for one, _ in frozen)
+        if log_chance < np.log(context.alpha):
+            broken += [_Broken(_FROZEN, one, two) for one, two in frozen]
     return broken
 
 
 def _repeat_finding(broken: Sequence[_Broken], num_tried: int) -> Finding:
     first = broken[0]
+    where = (
+        f"Prompt {list(first.expected.request.prompt_token_ids)}; {len(broken)} requests broken.",
+        *sorted({f"- {item.how}" for item in broken}),
+    )
+    if first.how == _FROZEN:
+        return Finding(
+            headline="A request without a seed gave the same tokens twice, beside requests with seeds.",
+            table=Table(rows=(("both times", *evidence.token_text(first.got.token_ids[:10])),)),
+            not_noise=f"All {len(broken)} unseeded requests of the batch repeated themselves; chance does not do that.",
+            where=where,
+            likely_cause="in a mixed batch the noise of unseeded rows is not filled in.",
+        )
     part = next(
         (i for i, (a, b) in enumerate(zip(first.expected.token_ids, first.got.token_ids, strict=False)) if a != b),
         min(len(first.expected.token_ids), len(first.got.token_ids)),
     )
     shown = slice(max(0, part - 2), part + 6)
-    everything = len(broken) >= num_tried // 2
-    alone_fails = first.how.startswith("repeated")
+    shared = first.how.startswith("repeated") and len(broken) >= num_tried // 2
     return Finding(
         headline=f"Seed {first.expected.request.seed} gave other tokens when {first.how}, from new token {part} on.",
         table=Table(
@@ -105,15 +126,11 @@ def _repeat_finding(broken: Sequence[_Broken], num_tried: int) -> Finding:
                 ("then", *evidence.token_text(first.got.token_ids[shown])),
             )
         ),
-        not_noise="The request, its seed and the engine are the same; rounding at this dtype flips no token this often."
-        if len(broken) > 1
-        else "The request, its seed and the engine are the same.",
-        where=(
-            f"Prompt {list(first.expected.request.prompt_token_ids)}; {len(broken)} requests broken.",
-            *sorted({f"- {item.how}" for item in broken}),
-        ),
-        likely_cause="the random numbers come from a stream that the requests share, not from the request's seed."
-        if alone_fails and everything
+        not_noise="The request, its seed and the engine are the same"
+        + ("; rounding at this dtype flips no token this often." if len(broken) > 1 else "."),
+        where=where,
+        likely_cause="the random numbers come from a stream that requests share, not from the request's seed."
+        if shared
         else "",
         details={"broken": len(broken)},
     )

@@ -80,6 +80,8 @@ def _requests_with_end(plain: Run, *, num_ends: int) -> list[tuple[Request, int]
             if end not in trace.token_ids[:index]:
                 request = replace(trace.request, eos_token_ids=(end,), request_id=f"{trace.request.request_id}/{index}")
                 wanted.append((request, index))
+                # The length limit one token behind the end token: both fall into one block.
+                wanted.append((replace(request, max_new_tokens=index + 2), index))
     return wanted
 
 

@@ -1,0 +1,164 @@
+"""Engine faults that need company: rows of a batch that see or get what belongs to other rows; and seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from specverify.core.types import Request, Trace
+from specverify.faults.engine_parts import engine_fault
+from specverify.faults.fault import Fault
+from specverify.reference.batch import Batch
+from specverify.reference.cached_model import CachedModel
+from specverify.reference.draws import RequestStreams
+from specverify.reference.engine import ReferenceEngine
+from specverify.reference.proposers import Drafts
+
+
+class _LanesNotMoved(ReferenceEngine):
+    """When a request ends, the others move up one row; their cache lanes stay where they are."""
+
+    def drop_finished(self, batch: Batch, speculate: bool) -> Batch:
+        rows = [row for row, running in enumerate(batch.running) if not running.finish_reason]
+        if not rows or len(rows) == batch.num_rows:
+            return super().drop_finished(batch, speculate)
+        lengths = [self.cached.cache.lengths[row] for row in rows]
+        self.cached.select(range(len(rows)))
+        self.cached.cache.lengths = lengths
+        if speculate:
+            self.proposer.select(rows)
+        return batch.select(rows)
+
+
+class _LawsOfNeighbour(ReferenceEngine):
+    """Where draft lengths differ, the target's laws are handed out in another order than the rows'."""
+
+    def target_law(self, batch: Batch, logits: Tensor, drafts: Drafts) -> Tensor:
+        law = super().target_law(batch, logits, drafts)
+        return law.roll(1, dims=0) if len(set(drafts.num_tokens)) > 1 else law
+
+
+class _SeesPadding(CachedModel):
+    """The mask of the longest row is used for all: shorter rows see padding and what follows it."""
+
+    def mask(self, slots: Tensor, num_slots: int) -> Tensor:
+        return super().mask(slots.max(dim=0, keepdim=True).values.expand_as(slots), num_slots)
+
+
+class _RaggedMask(ReferenceEngine):
+    cached_model_class = _SeesPadding
+
+
+class _DraftLanesNotMoved:
+    """As _LanesNotMoved, on the draft side only."""
+
+    cached: CachedModel
+    num_ingested: list[int]
+
+    def select(self, rows: Sequence[int]) -> None:
+        lengths = [self.cached.cache.lengths[row] for row in rows]
+        self.cached.select(range(len(rows)))
+        self.cached.cache.lengths = lengths
+        self.num_ingested = [self.num_ingested[row] for row in rows]
+
+
+class _GreedyRowsSampled(ReferenceEngine):
+    """Greedy requests are not recognised as such where sampled ones share their batch."""
+
+    def target_law(self, batch: Batch, logits: Tensor, drafts: Drafts) -> Tensor:
+        if batch.sampling.is_greedy:
+            return super().target_law(batch, logits, drafts)
+        law = super().target_law(batch, logits, drafts)
+        is_greedy = torch.tensor([running.request.sampling.is_greedy for running in batch.running])
+        return torch.where(is_greedy.to(law.device)[:, None, None], logits.to(law.dtype).softmax(dim=-1), law)
+
+
+class _SeedIgnored(ReferenceEngine):
+    def make_streams(self, request: Request) -> RequestStreams:
+        return RequestStreams(None, self.target.device)
+
+
+class _OneStream(RequestStreams):
+    """Every request draws from one generator, which goes on from call to call."""
+
+    shared: torch.Generator | None = None
+
+    def generator(self, stream: str) -> torch.Generator | None:
+        if self.seed is None:
+            return None
+        if _OneStream.shared is None:
+            _OneStream.shared = torch.Generator(device=self.device)
+            _OneStream.shared.manual_seed(self.seed)
+        return _OneStream.shared
+
+
+class _SharedStream(ReferenceEngine):
+    def make_streams(self, request: Request) -> RequestStreams:
+        return _OneStream(request.seed, self.target.device)
+
+
+class _UnseededRowsFrozen(ReferenceEngine):
+    """In a batch with seeded requests, the noise of the unseeded ones is never filled in: always the same."""
+
+    def generate(self, requests: Sequence[Request], *, speculate: bool = True) -> list[Trace]:
+        self.is_mixed = len({request.seed is None for request in requests}) > 1
+        return super().generate(requests, speculate=speculate)
+
+    def make_streams(self, request: Request) -> RequestStreams:
+        if self.is_mixed and request.seed is None:
+            return RequestStreams(0, self.target.device)
+        return super().make_streams(request)
+
+
+FAULTS: tuple[Fault, ...] = (
+    engine_fault(
+        "batch-neighbour-kv-row",
+        "When a request ends, the rows move up and their lanes of the target's cache do not.",
+        "HabanaAI/vllm-fork#1780 (SD-017)",
+        engine=_LanesNotMoved,
+    ),
+    engine_fault(
+        "batch-neighbour-probability-row",
+        "Where draft lengths differ, a row is verified against its neighbour's laws.",
+        "vllm-project/vllm#14645 (SD-026)",
+        engine=_LawsOfNeighbour,
+    ),
+    engine_fault(
+        "batch-ragged-mask",
+        "Short rows attend to the padding of the longest row.",
+        "vllm-project/vllm#43682 (SD-032)",
+        engine=_RaggedMask,
+    ),
+    engine_fault(
+        "batch-draft-neighbour",
+        "When a request ends, the draft model's lanes do not move up with the rows.",
+        "NVIDIA/TensorRT-LLM#7803 (SD-018)",
+        draft_side=_DraftLanesNotMoved,
+    ),
+    engine_fault(
+        "batch-greedy-row-sampled",
+        "A greedy request is sampled where a sampled request shares its batch.",
+        "vllm-project/vllm#27077 (SD-006)",
+        engine=_GreedyRowsSampled,
+    ),
+    engine_fault(
+        "seed-ignored",
+        "A request's seed is not used at all.",
+        "vllm-project/vllm#6038 (SD-121)",
+        engine=_SeedIgnored,
+    ),
+    engine_fault(
+        "seed-shared-stream",
+        "All seeded requests draw from one stream, which goes on from call to call.",
+        "NVIDIA/TensorRT-LLM#17599 (SD-120)",
+        engine=_SharedStream,
+    ),
+    engine_fault(
+        "seed-unseeded-rows-mixed",
+        "Beside seeded requests, unseeded ones always draw the same noise.",
+        "vllm-project/vllm#10863 (SD-025)",
+        engine=_UnseededRowsFrozen,
+    ),
+)

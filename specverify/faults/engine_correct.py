@@ -1,0 +1,142 @@
+"""Correct engines, usual and unusual: lossless rules with poor acceptance, block verification, odd proposers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from specverify.faults.engine_parts import DeclaredLossy
+from specverify.faults.engine_rules import MixesDraftIn
+from specverify.faults.fault import CorrectSubject
+from specverify.laws.steps import block_quantities
+from specverify.reference.batch import Batch, RunningRequest
+from specverify.reference.draws import FINAL
+from specverify.reference.engine import ReferenceEngine
+from specverify.reference.proposers import Drafts
+from specverify.reference.subject import Parts, reference_subject
+from specverify.reference.verifiers import RejectionVerifier, Verdict
+from specverify.reference.verifiers.base import accepted_prefix
+
+
+class _PointMassVerifier(RejectionVerifier):
+    """Throws the draft law away and accepts a draft token with its target probability: lossless, accepts less."""
+
+    def draft_probs(self, drafts: Drafts, target_probs: Tensor) -> Tensor:
+        return one_hot(drafts.token_ids, target_probs.shape[-1]).to(target_probs.dtype)
+
+
+class _SamplerMatchVerifier(RejectionVerifier):
+    """Samples the target at every position and goes on while the samples equal the draft: lossless, accepts less."""
+
+    def verify(self, batch: Batch, drafts: Drafts, target_probs: Tensor) -> Verdict:
+        # Only the positions that a row has: what a request draws must not depend on its neighbours' draft lengths.
+        wanted = [[index <= num for num in drafts.num_tokens] for index in range(drafts.width + 1)]
+        laws = zip(target_probs.unbind(dim=1), wanted, strict=True)
+        samples = torch.stack([batch.draw(law, FINAL, is_wanted) for law, is_wanted in laws], dim=1)
+        num_accepted = accepted_prefix((samples[:, : drafts.width] == drafts.token_ids) & drafts.is_real())
+        return Verdict(num_accepted, samples.gather(1, num_accepted[:, None])[:, 0])
+
+
+class _BlockVerifier(RejectionVerifier):
+    """Keeps the longest draft prefix that passes, although a shorter one may have failed.
+
+    Source: Sun et al. 2024, arXiv 2403.10444, algorithm 2.
+    """
+
+    def verify(self, batch: Batch, drafts: Drafts, target_probs: Tensor) -> Verdict:
+        uniforms = self.accept_uniforms(batch, drafts, target_probs.dtype)
+        accepted, finals = [], []
+        for row, num in enumerate(drafts.num_tokens):
+            tokens = tuple(drafts.token_ids[row, :num].tolist())
+            draft = self.draft_probs(drafts, target_probs)[row, :num]
+            passes, laws = block_quantities(tokens, draft.numpy(), target_probs[row, : num + 1].numpy())
+            length = num
+            while length and not bool(uniforms[row, length - 1] < passes[length]):
+                length -= 1
+            accepted.append(length)
+            finals.append(torch.from_numpy(laws[length]))
+        return Verdict(torch.tensor(accepted), self.draw_final(batch, torch.stack(finals).to(target_probs)), uniforms)
+
+
+class _OneDraftToken(ReferenceEngine):
+    """Drafts one token, three tokens, one token: the length changes from step to step."""
+
+    def num_to_propose(self, running: RunningRequest) -> int:
+        wanted = 1 if len(running.steps) % 2 else self.num_draft_tokens
+        return min(wanted, running.num_remaining)
+
+
+class _NeverDraftsPastTheLimit(ReferenceEngine):
+    """Leaves room for the bonus token, as some engines do; the last step may then draft nothing."""
+
+    def num_to_propose(self, running: RunningRequest) -> int:
+        return min(self.num_draft_tokens, running.num_remaining - 1)
+
+
+def _subject(name: str, **options: Any) -> Any:
+    return lambda: reference_subject(name=name, **options)
+
+
+def _with_engine(name: str, engine: type[ReferenceEngine]) -> Any:
+    return _subject(name, parts=Parts(engine_class=engine))
+
+
+def _with_verifier(name: str, verifier: type[RejectionVerifier]) -> Any:
+    return _subject(name, parts=Parts(make_verifier=verifier))
+
+
+def _honestly_lossy() -> DeclaredLossy:
+    subject = reference_subject(name="engine-lossy-and-says-so", parts=Parts(engine_class=MixesDraftIn))
+    return DeclaredLossy(subject, reason="mixes three tenths of the draft law in", distance=0.3)
+
+
+def _names(prefix: str, proposers: Sequence[str]) -> tuple[CorrectSubject, ...]:
+    return tuple(
+        CorrectSubject(
+            f"{prefix}-{name}",
+            f"The reference engine with the {name} proposer.",
+            _subject(f"{prefix}-{name}", proposer=name),
+        )
+        for name in proposers
+    )
+
+
+CORRECT: tuple[CorrectSubject, ...] = (
+    *_names("engine", ("draft-model", "n-gram", "self", "anti", "alternating", "sometimes-empty")),
+    CorrectSubject("engine-float32", "The reference engine in float32.", _subject("engine-float32", dtype="float32")),
+    CorrectSubject(
+        "engine-bfloat16", "The reference engine in bfloat16.", _subject("engine-bfloat16", dtype="bfloat16")
+    ),
+    CorrectSubject(
+        "engine-point-mass",
+        "Accepts a draft token with its target probability.",
+        _with_verifier("engine-point-mass", _PointMassVerifier),
+    ),
+    CorrectSubject(
+        "engine-sampler-match",
+        "Samples the target and compares.",
+        _with_verifier("engine-sampler-match", _SamplerMatchVerifier),
+    ),
+    CorrectSubject(
+        "engine-block-verification",
+        "Verifies blocks rather than tokens.",
+        _with_verifier("engine-block-verification", _BlockVerifier),
+    ),
+    CorrectSubject(
+        "engine-changing-draft-length",
+        "Drafts three tokens and one token in turn.",
+        _with_engine("engine-changing-draft-length", _OneDraftToken),
+    ),
+    CorrectSubject(
+        "engine-leaves-room",
+        "Never drafts past the length limit.",
+        _with_engine("engine-leaves-room", _NeverDraftsPastTheLimit),
+    ),
+    CorrectSubject(
+        "engine-lossy-and-says-so", "Lossy by design, and within the distance it declares.", _honestly_lossy
+    ),
+)
