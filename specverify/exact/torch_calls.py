@@ -26,7 +26,7 @@ class SymbolicCalls(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         state = self.state
-        if state is None:
+        if state is None or state.is_aside:
             return func(*args, **(kwargs or {}))
         if types and any(issubclass(kind, (Symbol, Deferred)) for kind in types):
             args, kwargs = _as_tensors(state, args), _as_tensors(state, kwargs or {})

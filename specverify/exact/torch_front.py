@@ -61,7 +61,7 @@ class TorchFront:
             self._restore_generators()
 
     def begin_run(self, run: Run) -> None:
-        torch.manual_seed(_AMBIENT_SEED + run.poison_seed)
+        self.reseed(_AMBIENT_SEED + run.poison_seed)
         self._restore_generators()
         self._num_sources = 0
         state = TorchState(run, self.focus)
@@ -107,7 +107,10 @@ class TorchFront:
             return _tuples(nested(plain, tuple(value.shape)))
 
     def reseed(self, seed: int) -> None:
-        torch.manual_seed(seed)
+        # Not torch.manual_seed: where CUDA is not yet in use it keeps a stack trace of every call.
+        torch.default_generator.manual_seed(seed)
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            torch.cuda.manual_seed_all(seed)
 
     @contextmanager
     def salted(self, salt: Salt) -> Iterator[None]:

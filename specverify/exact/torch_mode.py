@@ -88,32 +88,36 @@ class SymbolicMode(TorchDispatchMode):
         super().__init__()
         self.state: TorchState | None = None
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # The wrapper that True asks for costs more than the rest of an ordinary dispatch; compiled functions are
+        # run uncompiled anyway while the mode is on.
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         state = self.state
         kwargs = kwargs or {}
         if state is None or state.is_aside:
             return func(*args, **kwargs)
         plan = _PLANS.get(func) or plan_of(func)
-        if plan.is_random:
-            return draw(state, plan, func, args, kwargs)
-        if state.shadows:
-            return self._guarded(state, plan, func, args, kwargs)
-        return func(*args, **kwargs)
-
-    def _guarded(self, state: TorchState, plan: Plan, func: Any, args: Any, kwargs: Any) -> Any:
-        shadows = state.shadows
-        touches = False
-        for value in args:
-            if isinstance(value, torch.Tensor):
-                if _key(value) in shadows:
-                    touches = True
-                    break
-            elif isinstance(value, (list, tuple)) and _any_touches(value, shadows):
-                touches = True
-                break
-        if not touches and (not kwargs or not _any_touches(kwargs.values(), shadows)):
+        if not plan.is_random and not (state.shadows and _touches(args, kwargs, state.shadows)):
             return func(*args, **kwargs)
-        return evaluate(state, plan, func, args, kwargs)
+        state.is_aside = True
+        try:
+            return (draw if plan.is_random else evaluate)(state, plan, func, args, kwargs)
+        finally:
+            state.is_aside = False
+
+
+def _touches(args: Any, kwargs: Any, shadows: Any) -> bool:
+    """Whether any argument's storage has a mirror. This is all that an ordinary operation pays for being watched."""
+    for value in args:
+        if isinstance(value, torch.Tensor):
+            if _key(value) in shadows:
+                return True
+        elif isinstance(value, (list, tuple)) and _any_touches(value, shadows):
+            return True
+    return bool(kwargs) and _any_touches(kwargs.values(), shadows)
 
 
 def _key(tensor: torch.Tensor) -> int:
@@ -166,7 +170,7 @@ def _evaluate_in_place(state: TorchState, plan: Plan, func: Any, args: Any, kwar
     if plan.written == ("out",):
         kwargs = {name: value for name, value in kwargs.items() if name != "out"}
     functional = plan_of(plan.functional)
-    if _any_touches(args, state.store.shadows) or _any_touches(kwargs.values(), state.store.shadows):
+    if _touches(args, kwargs, state.shadows):
         result = evaluate(state, functional, plan.functional, args, kwargs)
     else:
         result = plan.functional(*args, **kwargs)

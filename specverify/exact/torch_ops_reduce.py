@@ -59,7 +59,7 @@ class Rows:
         """The elements as a tensor [rows, length] that shares no memory with the argument; plain entries are right."""
         if self._flat is None:
             self._flat = self.moved.reshape(self.count, self.length).clone()
-            self.state.store.write(self._flat, to_tensor(self.ids))
+            self.state.store.write(self._flat, self.ids)
         return self._flat
 
     def are_truths(self, row: int) -> bool:

@@ -7,9 +7,13 @@ on the CPU whatever the device of the tensor.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from specverify.exact.errors import NotEnumerable, source_line
+
+Ids = NDArray[np.int64]
 
 # What stands in memory where a symbol is, by replay variant: a program that reads memory without asking sees a value
 # that is no token and no probability, and under the other variant another one.
@@ -35,7 +39,7 @@ class _Shadow:
     def __init__(self, storage: torch.UntypedStorage, itemsize: int) -> None:
         self.storage = storage
         self.itemsize = itemsize
-        self.ids = torch.zeros(storage.nbytes() // itemsize, dtype=torch.int64)
+        self.ids: Ids = np.zeros(storage.nbytes() // itemsize, dtype=np.int64)
 
 
 class ShadowStore:
@@ -48,7 +52,7 @@ class ShadowStore:
         """Whether the tensor's storage has a mirror at all; tells nothing about the tensor's own elements."""
         return tensor.untyped_storage()._cdata in self.shadows
 
-    def read(self, tensor: torch.Tensor) -> torch.Tensor | None:
+    def read(self, tensor: torch.Tensor) -> Ids | None:
         """The ids behind the tensor's elements, as a view [tensor.shape] of the mirror; None where all are 0."""
         shadow = self.shadows.get(tensor.untyped_storage()._cdata)
         if shadow is None:
@@ -56,26 +60,22 @@ class ShadowStore:
         ids = self._view(shadow, tensor)
         return ids if ids.any() else None
 
-    def write(self, tensor: torch.Tensor, ids: torch.Tensor | int) -> None:
+    def write(self, tensor: torch.Tensor, ids: Ids) -> None:
         """Sets the ids behind the tensor's elements; ids broadcasts to the tensor's shape."""
         storage = tensor.untyped_storage()
         shadow = self.shadows.get(storage._cdata)
         if shadow is None:
-            if isinstance(ids, int) or not ids.any():
+            if not ids.any():
                 return
             shadow = self.shadows[storage._cdata] = _Shadow(storage, tensor.element_size())
-        view = self._view(shadow, tensor)
-        if isinstance(ids, int):
-            view.fill_(ids)
-        else:
-            view.copy_(ids)
+        self._view(shadow, tensor)[...] = ids
 
     def clear(self, tensor: torch.Tensor) -> None:
         """Ordinary numbers were written over the tensor's elements."""
         shadow = self.shadows.get(tensor.untyped_storage()._cdata)
         if shadow is None:
             return
-        self._view(shadow, tensor).zero_()
+        self._view(shadow, tensor)[...] = 0
         self.drop_if_clear(tensor)
 
     def drop_if_clear(self, tensor: torch.Tensor) -> None:
@@ -85,7 +85,7 @@ class ShadowStore:
         if shadow is not None and not shadow.ids.any():
             del self.shadows[key]
 
-    def _view(self, shadow: _Shadow, tensor: torch.Tensor) -> torch.Tensor:
+    def _view(self, shadow: _Shadow, tensor: torch.Tensor) -> Ids:
         if tensor.element_size() != shadow.itemsize:
             raise NotEnumerable(
                 f"random numbers of {shadow.itemsize} bytes are read as a tensor of {tensor.dtype}",
@@ -95,8 +95,9 @@ class ShadowStore:
         needed = tensor.untyped_storage().nbytes() // shadow.itemsize
         if needed > len(shadow.ids):
             # The storage was resized in place; what it held keeps its symbols.
-            shadow.ids = torch.cat([shadow.ids, torch.zeros(needed - len(shadow.ids), dtype=torch.int64)])
-        return shadow.ids.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+            shadow.ids = np.concatenate([shadow.ids, np.zeros(needed - len(shadow.ids), dtype=np.int64)])
+        strides = tuple(8 * step for step in tensor.stride())
+        return np.ndarray(tensor.shape, np.int64, shadow.ids, 8 * tensor.storage_offset(), strides)
 
 
 def raw(tensor: torch.Tensor) -> torch.Tensor:

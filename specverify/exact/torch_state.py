@@ -78,11 +78,8 @@ class TorchState:
         """The ids behind a tensor's elements, broadcast to shape; None where nothing is symbolic."""
         if not isinstance(value, torch.Tensor):
             return None
-        view = self.store.read(value)
-        if view is None:
-            return None
-        ids: Ids = view.numpy()
-        return ids if shape is None else np.broadcast_to(ids, shape)
+        ids = self.store.read(value)
+        return ids if ids is None or shape is None or ids.shape == shape else np.broadcast_to(ids, shape)
 
     def is_symbolic(self, value: Any) -> bool:
         return isinstance(value, torch.Tensor) and self.store.read(value) is not None
@@ -187,7 +184,7 @@ class TorchState:
         if np.any(symbolic):
             mask = to_tensor(symbolic).to(result.device)
             result.masked_fill_(mask, poison(result.dtype, self.variant))
-            self.store.write(result, to_tensor(ids))
+            self.store.write(result, ids)
         elif self.store.shadows:
             self.store.clear(result)
         return result
@@ -206,10 +203,9 @@ class TorchState:
 
     def settle_discrete(self, tensor: torch.Tensor) -> None:
         """Decides the undecided numbers among the tensor's elements, in order, and writes them into memory."""
-        view = self.store.read(tensor)
-        if view is None:
+        ids = self.store.read(tensor)
+        if ids is None:
             return
-        ids = view.numpy()
         memory = raw(tensor)
         for position in np.argwhere(ids < 0):
             element = int(ids[tuple(position)])
