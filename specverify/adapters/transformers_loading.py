@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,16 +33,31 @@ def import_transformers() -> Any:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Silences transformers' warnings and progress bars inside, and restores what was set before."""
-    logging = import_transformers().utils.logging
-    verbosity, had_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    settings = import_transformers().utils.logging
+    verbosity, had_bars = settings.get_verbosity(), settings.is_progress_bar_enabled()
+    settings.set_verbosity_error()
+    settings.disable_progress_bar()
     try:
         yield
     finally:
-        logging.set_verbosity(verbosity)
+        settings.set_verbosity(verbosity)
         if had_bars:
-            logging.enable_progress_bar()
+            settings.enable_progress_bar()
+
+
+@contextmanager
+def without_advice() -> Iterator[None]:
+    """Silences generate()'s hints about how it was called.
+
+    It gives them to its own calls of the drafter, and no caller can avoid them. Switching the logger off costs
+    nothing; setting a level clears every logger's cache, 2 ms each time.
+    """
+    logger = logging.getLogger("transformers.generation.utils")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 @contextmanager
