@@ -78,6 +78,7 @@ class FunctionSubject:
         self.is_greedy = is_greedy
         self.lossy_by_design = lossy_by_design
         self._call = call
+        self._positional_only = [] if function is None else _positional_only(function)
         self._setup = setup
         self._setup_takes_case = bool(setup and signature_of(setup))
         require_choice("dtype", dtype, DTYPES)
@@ -95,6 +96,11 @@ class FunctionSubject:
                 function or self._call, self.name, self._invoke, base, Open(kind, layout, rng_kind, given, swappable)
             )  # fmt: skip
         self.capabilities = _capabilities(self.dialect, call)
+
+    @classmethod
+    def from_function(cls, function: Callable[..., Any], *, name: str = "") -> FunctionSubject:
+        """The subject behind a bare function, its dialect inferred from names, annotations and trial calls."""
+        return cls(function, name=name)
 
     def _base(
         self, function: Callable[..., Any] | None, given: dict[str, str], constants: dict[str, Any],
@@ -123,7 +129,7 @@ class FunctionSubject:
             return self._call(cases[0], source), {}
         assert self.function is not None
         arguments = arguments_for(dialect, cases, source)
-        positional = [arguments.pop(name) for name in _positional_only(self.function) if name in arguments]
+        positional = [arguments.pop(name) for name in self._positional_only if name in arguments]
         return self.function(*positional, **arguments), arguments
 
     # What checks use --------------------------------------------------------------------------------------------
@@ -161,7 +167,7 @@ class FunctionSubject:
             self._setup(*([case] if self._setup_takes_case else []))
         before = {name: snapshot(arguments[name]) for role, name in self.dialect.roles.items() if role != "rng"}
         passed = dict(arguments)
-        positional = [passed.pop(name) for name in _positional_only(self.function) if name in passed]
+        positional = [passed.pop(name) for name in self._positional_only if name in passed]
         self.function(*positional, **passed)
         return tuple(name for name, old in before.items() if is_changed(old, arguments[name]))
 
@@ -169,12 +175,28 @@ class FunctionSubject:
         """The law as the function gets it: through its dtype, renormalised. Use it as the truth."""
         return rounded_law(np.asarray(law, dtype=np.float64), self.dialect.dtype)
 
-    def with_dtype(self, dtype: str) -> FunctionSubject:
-        """The same function, fed laws of another type."""
+    def rounded_to(self, dtype: str) -> FunctionSubject:
+        """The same function, fed laws that went through a narrower type first. Where its output law stays exactly
+        what it was, that type is what it computes in."""
         other = object.__new__(FunctionSubject)
         other.__dict__.update(self.__dict__)
-        other.dialect = replace(self.dialect, dtype=dtype)
+        other.dialect = replace(self.dialect, rounding=dtype)
         return other
+
+    @property
+    def dtype(self) -> str:
+        """The type in which it is given laws."""
+        return self.dialect.dtype
+
+    @property
+    def takes_batches(self) -> bool:
+        """Whether one call takes several sequences."""
+        return self.dialect.layout != "single"
+
+    @property
+    def draws_inside(self) -> bool:
+        """Whether it may draw by itself: nothing random is handed to it."""
+        return self._call is not None or not {"uniforms", "target_token_ids"} & set(self.dialect.roles)
 
     @property
     def takes_draft_law(self) -> bool:
@@ -236,7 +258,7 @@ def _name_of(function: Any) -> str:
 
 
 def _capabilities(dialect: Dialect, call: Call | None) -> frozenset[Capability]:
-    found = {Capability.VERIFY}
+    found = {Capability.VERIFY, Capability.VERIFY_CALLS}
     if call is not None or dialect.takes_draft_law:
         found.add(Capability.DRAFT_PROBS_ARGUMENT)
     if "uniforms" in dialect.roles:

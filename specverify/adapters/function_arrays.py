@@ -21,9 +21,11 @@ def in_form(law: FloatArray, form: str) -> FloatArray:
         return np.log(law)
 
 
-def encode_floats(rows: Sequence[FloatArray], kind: str, dtype: str, layout: str) -> Any:
+def encode_floats(rows: Sequence[FloatArray], kind: str, dtype: str, layout: str, rounding: str = "") -> Any:
     """The arrays of all batch rows as one argument. rows: one array a batch row, each [k, vocab], [k] or [vocab]."""
     joined = _join([np.asarray(row, dtype=np.float64) for row in rows], layout)
+    if rounding:
+        joined = joined.astype(rounding).astype(np.float64)
     return _as_kind(joined, kind, dtype)
 
 

@@ -47,7 +47,8 @@ class Dialect:
     roles: role to parameter name. kinds: parameter name to one of KINDS. layout: one sequence, a batch with a leading
     axis, or the rows of a batch laid end to end. rng_kind: what the rng parameter takes. target_rows: "k + 1", or "k"
     where the bonus row comes apart or not at all. constants: fixed arguments. arguments: parameter name to a function
-    of (case, source) that makes the argument, for anything the roles do not cover.
+    of (case, source) that makes the argument, for anything the roles do not cover. rounding: a narrower type that
+    laws pass through on their way to dtype; how a function's inner precision is measured.
     """
 
     roles: Mapping[str, str]
@@ -59,7 +60,7 @@ class Dialect:
     returns: ReturnForm = ReturnForm()
     constants: Mapping[str, Any] = field(default_factory=dict)
     arguments: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
-    positional: tuple[str, ...] = ()
+    rounding: str = ""
 
     @property
     def takes_draft_law(self) -> bool:

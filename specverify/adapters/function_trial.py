@@ -20,7 +20,7 @@ from specverify.adapters.function_returns import fields_of, infer_form, structur
 from specverify.adapters.function_roles import FORMS
 from specverify.core.errors import UsageError
 from specverify.core.types import VerifyInput, VerifyOutput
-from specverify.exact.program import RandomSource
+from specverify.exact.program import NativeSource, RandomSource
 
 _VOCAB, _FAINT = 11, 1e-9
 _DRAFT = (6, 7, 8)
@@ -96,7 +96,7 @@ def _try(
     answers = []
     for seed, (case, expected) in enumerate(trial_cases(has_draft_law=dialect.takes_draft_law or not dialect.roles)):
         try:
-            value = call(dialect, case, RandomSource.native(seed))
+            value = call(dialect, case, NativeSource(seed))
         except UsageError as error:
             return [], str(error)
         except Exception as error:

@@ -1,0 +1,158 @@
+"""The strongest mode: the exact law of a step, all drafts and all randomness enumerated."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from specverify.checks.step_scenarios import Scenario
+from specverify.checks.step_subject import Joint, VerifySubject, completions, emitted_law, split_by_draft
+from specverify.core.errors import SubjectCrashed
+from specverify.exact.errors import NotEnumerable
+from specverify.exact.law import ExactLaw, enumerate_law
+from specverify.exact.program import NativeSource, RandomSource
+from specverify.laws.sequence import Distance, completed_distance
+from specverify.laws.steps import draft_paths
+
+# Ordinary calls against which each enumerated law is held. They check the enumerator, not the subject; the statistics
+# of the chi-square check come on top.
+CROSS_CHECK_CALLS = 2000
+# Ordinary calls that a function without a random call must repeat.
+_REPEATS = 16
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """The law of one scenario. distance: of the worst draft where the function is not told the draft law."""
+
+    scenario: Scenario
+    joint: Joint
+    distance: Distance
+    draft_token_ids: tuple[int, ...] | None
+    num_runs: int = 0
+    num_samples: int = 0
+
+
+def enumerate_step(
+    subject: VerifySubject, scenario: Scenario, *, cross_check_calls: int = CROSS_CHECK_CALLS
+) -> StepResult:
+    """The exact law of what a step emits in this scenario; see enumerate_steps."""
+    return enumerate_steps(subject, [scenario], cross_check_calls=cross_check_calls)[0]
+
+
+def enumerate_steps(
+    subject: VerifySubject, scenarios: Sequence[Scenario], *, cross_check_calls: int = CROSS_CHECK_CALLS
+) -> list[StepResult]:
+    """The exact law of what a step emits in each scenario, and its distance from the target.
+
+    All scenarios are enumerated as one program that begins by choosing one: setting up costs more than most of them.
+    Raises NotEnumerable where the randomness is out of reach, SubjectCrashed where the function itself raises.
+    """
+    # Random trees make their rows on demand, by generators of their own: not while randomness is being enumerated.
+    for scenario in scenarios:
+        for tokens, _ in draft_paths(scenario.draft, scenario.num_draft_tokens):
+            scenario.batch(tokens)
+    program = StepProgram(subject, scenarios)
+    try:
+        law: ExactLaw = enumerate_law(program, cross_check_calls=cross_check_calls)
+    except NotEnumerable:
+        raise
+    except Exception as error:
+        raise crash_or_refusal(subject, scenarios, error) from error
+    _require_seen_randomness(subject, program, law)
+    joints: list[Joint] = [{} for _ in scenarios]
+    outputs = [0] * len(scenarios)
+    for (number, tokens, parts), probability in law.probabilities.items():
+        add_outcome(joints[number], subject, scenarios[number], tokens, parts, probability * len(scenarios))
+        outputs[number] += 1
+    share = [law.num_runs * count // max(1, sum(outputs)) for count in outputs]
+    return [
+        judged(scenario, joint, num_runs=runs)
+        for scenario, joint, runs in zip(scenarios, joints, share, strict=True)
+    ]  # fmt: skip
+
+
+class StepProgram:
+    """Chooses a scenario, draws the draft tokens from its draft law, calls the function, returns all three."""
+
+    def __init__(self, subject: VerifySubject, scenarios: Sequence[Scenario]) -> None:
+        self.subject = subject
+        self.scenarios = scenarios
+
+    def __call__(self, source: RandomSource) -> Any:
+        generator = source.numpy_generator()
+        number = 0
+        if len(self.scenarios) > 1:
+            number = int(generator.choice(len(self.scenarios), p=np.full(len(self.scenarios), 1 / len(self.scenarios))))
+        scenario = self.scenarios[number]
+        tokens: tuple[int, ...] = ()
+        for _ in range(scenario.num_draft_tokens):
+            row = scenario.draft(tokens)
+            tokens += (int(generator.choice(len(row), p=row)),)
+        return number, tokens, self.subject.parts(scenario.batch(tokens), source)
+
+    def own_random_calls(self, total: int) -> int:
+        """How many of the random calls on a path were the function's and not this program's own."""
+        longest = max(scenario.num_draft_tokens for scenario in self.scenarios)
+        return total - longest - int(len(self.scenarios) > 1)
+
+
+def _require_seen_randomness(subject: VerifySubject, program: StepProgram, law: ExactLaw) -> None:
+    """A function that draws nothing is exact only if it is deterministic: ordinary calls must repeat.
+
+    Raises NotEnumerable where they differ, for then its randomness is hidden from the enumeration.
+    """
+    if program.own_random_calls(law.num_random_calls) > 0 or not subject.draws_inside:
+        return
+    scenario = program.scenarios[-1]
+    tokens = next(iter(draft_paths(scenario.draft, scenario.num_draft_tokens)))[0]
+    cases = scenario.batch(tokens)
+    outputs = {repr(subject.read(subject.parts(cases, NativeSource(seed)), cases)) for seed in range(_REPEATS)}
+    if len(outputs) > 1:
+        raise NotEnumerable("no random call was seen, but ordinary calls differ: its randomness is hidden")
+
+
+def add_outcome(
+    joint: Joint, subject: VerifySubject, scenario: Scenario, tokens: tuple[int, ...], parts: Any, probability: float
+) -> None:
+    """Adds one outcome of a StepProgram to the joint law."""
+    cases = scenario.batch(tokens)
+    row = scenario.row if scenario.neighbour is not None else 0
+    output = subject.read(parts, cases)[row]
+    for emitted, weight in completions(subject, cases[row], output):
+        key = (tokens, emitted, output.num_accepted)
+        joint[key] = joint.get(key, 0.0) + probability * weight
+
+
+def judged(scenario: Scenario, joint: Joint, *, num_runs: int = 0, num_samples: int = 0) -> StepResult:
+    """The joint law with its distance from the target; that of the worst draft where no draft law is told."""
+    if scenario.is_told:
+        distance = completed_distance(emitted_law(joint), scenario.target)
+        return StepResult(scenario, joint, distance, None, num_runs, num_samples)
+    worst: tuple[Distance, tuple[int, ...]] | None = None
+    for tokens, (_, law) in sorted(split_by_draft(joint).items()):
+        distance = completed_distance(law, scenario.target)
+        if worst is None or distance.tv > worst[0].tv:
+            worst = (distance, tokens)
+    assert worst is not None
+    return StepResult(scenario, joint, worst[0], worst[1], num_runs, num_samples)
+
+
+def crash_or_refusal(subject: VerifySubject, scenarios: Sequence[Scenario], error: Exception) -> Exception:
+    """What an exception under enumeration means: the function raises in ordinary calls too, or only on symbols."""
+    if isinstance(error, SubjectCrashed):
+        return error
+    for seed, scenario in itertools.product(range(16), scenarios):
+        try:
+            StepProgram(subject, [scenario])(NativeSource(seed))
+        except Exception as native:
+            text = str(native).strip().splitlines()
+            return SubjectCrashed(
+                f"{subject.name} raised {type(native).__name__}: {text[0] if text else 'no message'} "
+                f"({scenario.name}: {scenario.size})"
+            )
+    return NotEnumerable(f"it raises {type(error).__name__} when its random values are symbols: {error}")

@@ -1,0 +1,157 @@
+"""Turns the wrong law of a step into a finding: smallest case, observed beside wanted, accepted and rejected apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specverify.checks.step_enumerate import StepResult
+from specverify.checks.step_subject import Joint
+from specverify.core.outcomes import Finding, Table
+from specverify.laws.residual import residual
+from specverify.laws.tree import path_rows
+
+MAX_COLUMNS = 8
+# Shares of a law that print as the same three digits are called equal.
+_PRINTED = 5e-4
+
+
+def law_finding(
+    result: StepResult, *, not_noise: str, likely_cause: str, digits_as_samples: int = 0, others: str = ""
+) -> Finding:
+    """The finding for one scenario whose emitted law is not the target's.
+
+    not_noise: why neither luck nor rounding explains it. digits_as_samples: number of steps where the law was sampled.
+    others: what else failed.
+    """
+    scenario, distance = result.scenario, result.distance
+    joint = _of_draft(result.joint, result.draft_token_ids)
+    prefix = distance.first_prefix if distance.first_prefix is not None else distance.worst_prefix
+    observed, mass = next_law(joint, prefix, scenario.vocab_size)
+    wanted = scenario.target(prefix)
+    local = 0.5 * float(np.abs(observed - wanted).sum())
+    note = f"{digits_as_samples:,} steps" if digits_as_samples else ""
+    return Finding(
+        headline=_headline(result, prefix),
+        table=_table(result, prefix, observed, wanted, local, note),
+        not_noise=not_noise,
+        where=[*_split(joint, result, prefix), *([others] if others else [])],
+        likely_cause=likely_cause,
+        details={
+            "scenario": scenario.name, "vocab_size": scenario.vocab_size, "num_draft_tokens": scenario.num_draft_tokens,
+            "prefix": list(prefix), "observed": observed.tolist(), "wanted": wanted.tolist(), "prefix_mass": mass,
+            "total_variation": distance.tv, "impossible_mass": distance.impossible_mass,
+            "draft_token_ids": list(result.draft_token_ids) if result.draft_token_ids is not None else None,
+        },
+    )  # fmt: skip
+
+
+def next_law(joint: Joint, prefix: tuple[int, ...], vocab_size: int) -> tuple[NDArray[np.float64], float]:
+    """Law of the next token among calls that emit the prefix and go on, and how likely those are."""
+    mass = np.zeros(vocab_size)
+    for (_, emitted, _), probability in joint.items():
+        if len(emitted) > len(prefix) and emitted[: len(prefix)] == prefix and 0 <= emitted[len(prefix)] < vocab_size:
+            mass[emitted[len(prefix)]] += probability
+    total = float(mass.sum())
+    return (mass / total if total > 0.0 else mass), total
+
+
+def _of_draft(joint: Joint, tokens: tuple[int, ...] | None) -> Joint:
+    """The joint law given one draft; as it is where the draft is part of the law."""
+    if tokens is None:
+        return joint
+    chosen = {key: probability for key, probability in joint.items() if key[0] == tokens}
+    total = sum(chosen.values())
+    return {key: probability / total for key, probability in chosen.items()}
+
+
+def _headline(result: StepResult, prefix: tuple[int, ...]) -> str:
+    scenario = result.scenario
+    text = f"Smallest case found: {scenario.size}"
+    if scenario.neighbour is not None:
+        text += f", row {scenario.row} of a batch of two"
+    if result.draft_token_ids is not None:
+        text += f", draft {list(result.draft_token_ids)}"
+    return text + (f"; next token after {list(prefix)}." if prefix else "; first token emitted.")
+
+
+def _table(
+    result: StepResult, prefix: tuple[int, ...], observed: NDArray[np.float64], wanted: NDArray[np.float64],
+    local: float, note: str,
+) -> Table:  # fmt: skip
+    scenario = result.scenario
+    difference = observed - wanted
+    columns: Sequence[int] = range(scenario.vocab_size)
+    if scenario.vocab_size > MAX_COLUMNS:
+        columns = sorted(np.argsort(-np.abs(difference), kind="stable")[:MAX_COLUMNS].tolist())
+    rows = [["token", *[str(token) for token in columns], ""]]
+    if len(prefix) < scenario.num_draft_tokens and scenario.is_told:
+        rows.append(["draft law", *_numbers(scenario.draft(prefix)[list(columns)]), ""])
+    rows.append(["target law", *_numbers(wanted[list(columns)]), ""])
+    rows.append(["emitted", *_numbers(observed[list(columns)]), note])
+    signed = [three_digits(float(difference[token]), signed=True) for token in columns]
+    rows.append(["emitted - target", *signed, f"total variation {three_digits(local)}"])
+    return Table(rows)
+
+
+def _split(joint: Joint, result: StepResult, prefix: tuple[int, ...]) -> list[str]:
+    """What came out where the draft token was accepted, and where it was rejected."""
+    scenario = result.scenario
+    slot = len(prefix)
+    if slot >= scenario.num_draft_tokens:
+        return []
+    accepted, rejected = np.zeros(scenario.vocab_size), np.zeros(scenario.vocab_size)
+    for (drafted, emitted, count), probability in joint.items():
+        if drafted[:slot] != prefix or emitted[:slot] != prefix or len(emitted) <= slot:
+            continue
+        token = emitted[slot]
+        if not 0 <= token < scenario.vocab_size:
+            continue
+        is_accepted = count > slot if count is not None else len(emitted) > slot + 1 or token == drafted[slot]
+        (accepted if is_accepted else rejected)[token] += probability
+    total = float(accepted.sum() + rejected.sum())
+    if total == 0.0 or not scenario.is_told:
+        return []
+    draft, target = scenario.draft(prefix), scenario.target(prefix)
+    overlap = np.minimum(draft, target)
+    lines = ["Split by what happened to the draft token"]
+    lines.append(_share("accepted", accepted, total, overlap, "min(draft, target)"))
+    lines.append(_share("rejected", rejected, total, residual(draft, target), "the residual"))
+    return lines
+
+
+def _share(what: str, mass: NDArray[np.float64], total: float, wanted: NDArray[np.float64], name: str) -> str:
+    share = float(mass.sum()) / total
+    if share == 0.0:
+        return f"  {what} never"
+    law, right = mass / mass.sum(), wanted / wanted.sum() if wanted.sum() > 0.0 else wanted
+    if float(np.abs(law - right).max()) < _PRINTED:
+        return f"  {what}  {three_digits(share)} of steps   follows {name}, as it should"
+    return f"  {what}  {three_digits(share)} of steps   {_tokens(law)}; should be {_tokens(right)}"
+
+
+def _tokens(law: NDArray[np.float64]) -> str:
+    """The likeliest tokens of a law: 'always token 0', or 'tokens 0, 1 at .750, .250'."""
+    order = [int(token) for token in np.argsort(-law, kind="stable")[:3] if law[token] > _PRINTED]
+    if len(order) == 1 and law[order[0]] > 1.0 - _PRINTED:
+        return f"always token {order[0]}"
+    return f"tokens {', '.join(map(str, order))} at {', '.join(_numbers(law[order]))}"
+
+
+def _numbers(values: Iterable[float]) -> list[str]:
+    return [three_digits(float(value)) for value in values]
+
+
+def three_digits(value: float, *, signed: bool = False) -> str:
+    """.098, +.098, or 3.2e-06 where three decimals would read .000 for something that is not zero."""
+    if value != 0.0 and abs(value) < _PRINTED:
+        return f"{value:+.1e}" if signed else f"{value:.1e}"
+    text = f"{value:+.3f}" if signed and abs(value) >= _PRINTED else f"{value:.3f}"
+    return text.replace("0.", ".", 1) if abs(value) < 1.0 else text
+
+
+def path_shown(result: StepResult, tokens: tuple[int, ...]) -> NDArray[np.float64]:
+    """Target rows along a draft, for reports."""
+    return path_rows(result.scenario.target, tokens)

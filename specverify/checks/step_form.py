@@ -1,0 +1,130 @@
+"""The form of single verify calls: an accepted prefix and at most one more token, nothing impossible, inputs intact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from specverify.checks.registry import CheckContext, Exercised, check
+from specverify.checks.step_scenarios import scenarios_for
+from specverify.core.capabilities import Capability
+from specverify.core.errors import SubjectCrashed
+from specverify.core.outcomes import Finding, Kind
+from specverify.core.types import VerifyInput, VerifyOutput
+from specverify.exact.program import NativeSource
+
+# Ordinary calls of each scenario; what is looked for is impossible, so one sighting is enough.
+_CALLS = 24
+
+
+@check(
+    "tokens.step-form",
+    claim="A verify call returns the accepted draft prefix and at most one token more, none of them impossible, and "
+    "leaves its inputs alone.",
+    needs={Capability.VERIFY_CALLS},
+    kind=Kind.EXACT,
+    exercised_by=Exercised("verify-calls"),
+    catches=(
+        "verify-inputs-changed", "verify-kept-after-rejection", "verify-always-accepts", "verify-count-one-more",
+    ),
+    source="arXiv 2211.17192, algorithm 1; vllm-project/vllm-ascend#2881 (target law changed in place)",
+    per_call=True,
+)  # fmt: skip
+def step_form(subject: Any, context: CheckContext) -> Iterator[Finding]:
+    """Every single call is held against four rules that no lossless method breaks.
+
+    Tokens are in the vocabulary; all but the last are the draft's own, in order; the reported count of accepted
+    tokens agrees with the tokens; every token is possible under the target law of its position. And the arrays
+    handed in are the same afterwards: the next step uses them again.
+    """
+    for case, output, changed, label in _calls(subject, context):
+        context.exercised("verify-calls")
+        if output.num_accepted is not None and output.num_accepted < len(case.draft_token_ids):
+            context.exercised("rejections")
+        problems = broken_rules(case, output, changed, vocab_size=np.asarray(case.target_probs).shape[-1])
+        if problems:
+            yield _finding(case, output, problems, label)
+            return
+    seen = context.counters
+    context.worth(f"{seen['verify-calls']} calls, {seen['rejections']} of them with a rejection")
+
+
+def _calls(subject: Any, context: CheckContext) -> Iterator[tuple[VerifyInput, VerifyOutput, tuple[str, ...], str]]:
+    """Calls that have happened, or calls made here on every scenario."""
+    if hasattr(subject, "calls"):
+        for call in subject.calls:
+            yield call.case, call.output, call.changed, ""
+        return
+    for number, scenario in enumerate(scenarios_for(subject)):
+        generator = context.streams.generator("tokens.step-form", number)
+        for _ in range(_CALLS):
+            tokens: tuple[int, ...] = ()
+            for _ in range(scenario.num_draft_tokens):
+                row = scenario.draft(tokens)
+                tokens += (int(generator.choice(len(row), p=row)),)
+            cases = scenario.batch(tokens)
+            source = NativeSource(int(generator.integers(2**62)))
+            try:
+                output = subject.call_rows(cases, source)[scenario.row if len(cases) > 1 else 0]
+                changed = subject.changed_arguments(scenario.case(tokens), source)
+            except SubjectCrashed:
+                raise
+            except Exception as error:
+                raise SubjectCrashed(
+                    f"{subject.name} raised {type(error).__name__}: {error} ({scenario.name}: {scenario.size})"
+                ) from error
+            yield cases[scenario.row if len(cases) > 1 else 0], output, changed, f"{scenario.name}: {scenario.size}"
+
+
+def broken_rules(case: VerifyInput, output: VerifyOutput, changed: Sequence[str], *, vocab_size: int) -> list[str]:
+    """What is wrong with one call, a sentence each; empty where nothing is."""
+    drafts, tokens = case.draft_token_ids, output.token_ids
+    problems = []
+    outside = [token for token in tokens if not 0 <= token < vocab_size]
+    if outside:
+        problems.append(f"Token {outside[0]} is not in the vocabulary of {vocab_size}.")
+    if len(tokens) > len(drafts) + 1:
+        problems.append(f"{len(tokens)} tokens came back for {len(drafts)} drafts; at most {len(drafts) + 1} can.")
+    elif tokens[:-1] != drafts[: max(0, len(tokens) - 1)]:
+        position = next(i for i, token in enumerate(tokens[:-1]) if token != drafts[i])
+        problems.append(f"Token {tokens[position]} at position {position} is not the draft's {drafts[position]}, yet "
+                        "more tokens follow it.")  # fmt: skip
+    problems += _count_problems(drafts, output)
+    target = np.asarray(case.target_probs)
+    for position, token in enumerate(tokens[: len(target)]):
+        if 0 <= token < vocab_size and target[position, token] == 0.0 and tokens[:position] == drafts[:position]:
+            problems.append(f"Token {token} at position {position} has target probability 0.")
+            break
+    problems += [f"The call changed its argument {name} in place." for name in changed]
+    return problems
+
+
+def _count_problems(drafts: tuple[int, ...], output: VerifyOutput) -> list[str]:
+    count, tokens = output.num_accepted, output.token_ids
+    if count is None:
+        return []
+    if not 0 <= count <= len(drafts):
+        return [f"It reports {count} accepted of {len(drafts)} drafts."]
+    if tokens[:count] != drafts[:count]:
+        return [f"It reports {count} accepted, but the tokens do not begin with the first {count} drafts."]
+    if len(tokens) not in (count, count + 1):
+        return [f"It reports {count} accepted, but {len(tokens)} tokens came back; {count} or {count + 1} would fit."]
+    return []
+
+
+def _finding(case: VerifyInput, output: VerifyOutput, problems: list[str], label: str) -> Finding:
+    target = np.asarray(case.target_probs)
+    where = [f"draft     {list(case.draft_token_ids)}", f"returned  {list(output.token_ids)}"]
+    if output.num_accepted is not None:
+        where.append(f"accepted  {output.num_accepted} by its own count")
+    return Finding(
+        headline=f"One call ({label})." if label else "A live call.",
+        not_noise="This is a single call, so nothing here is a matter of luck.",
+        where=(*problems, *where),
+        details={
+            "draft_token_ids": list(case.draft_token_ids), "token_ids": list(output.token_ids),
+            "target_probs": target.tolist(), "problems": problems,
+        },
+    )  # fmt: skip

@@ -1,0 +1,214 @@
+"""The law of a verify step against the target's: enumerated where its randomness can be controlled, else sampled."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
+from specverify.checks.step_cause import likely_cause
+from specverify.checks.step_enumerate import StepResult, enumerate_step, enumerate_steps
+from specverify.checks.step_explain import law_finding
+from specverify.checks.step_precision import Precision, measured_precision
+from specverify.checks.step_sample import SampledStep, sample_step
+from specverify.checks.step_scenarios import Scenario, scenarios_for
+from specverify.checks.step_subject import VerifySubject
+from specverify.core.capabilities import Capability
+from specverify.core.outcomes import Finding, Kind
+from specverify.exact.errors import NotEnumerable
+from specverify.laws.residual import acceptance_efficiency
+
+# Enumeration of all cases stops here and says so; a small function needs about a second.
+_MAX_SECONDS = 60.0
+# Impossible tokens are proof; this is only the dust of summing probabilities.
+_IMPOSSIBLE = 1e-15
+
+
+@dataclass
+class _Evidence:
+    """What the cases of one function gave."""
+
+    exact: list[StepResult] = field(default_factory=list)
+    sampled: list[SampledStep] = field(default_factory=list)
+    failed: list[StepResult] = field(default_factory=list)
+    reason: str = ""
+
+
+@check(
+    "lossless.step-law",
+    claim="A verify step must emit tokens with the target model's probabilities, whatever was drafted.",
+    needs={Capability.VERIFY},
+    kind=Kind.STATISTICAL,
+    exercised_by=(Exercised("cases-with-a-rejection"), Exercised("cases-with-all-accepted")),
+    catches=(
+        "verify-ratio-inverted", "verify-always-accepts", "verify-resamples-from-target", "verify-residual-not-clipped",
+        "verify-residual-inverted", "verify-residual-argmax", "verify-residual-of-wrong-row",
+        "verify-rejected-token-excluded", "verify-uniform-reused", "verify-residual-floor", "verify-bonus-of-last-row",
+        "verify-bonus-argmax", "verify-target-rows-shifted", "verify-draft-rows-shifted", "verify-draft-temperature",
+        "verify-top-p-on-target-only", "verify-accepts-slightly-more", "verify-target-in-bfloat16",
+        "verify-target-in-float16", "verify-block-stops-at-first", "verify-mixes-draft-into-target",
+        "verify-kept-after-rejection", "verify-uniform-shared-by-positions", "verify-uniform-is-zero",
+        "verify-softmax-twice", "verify-greedy-for-all", "verify-rows-mixed-up", "verify-drops-bonus-of-long-drafts",
+    ),
+    source="arXiv 2211.17192, appendix A.1; the criterion for any method: completed with tokens from the target, what "
+    "a step emits must follow the target's sequence law",
+)  # fmt: skip
+def step_law(subject: Any, context: CheckContext) -> Iterator[Finding]:
+    """For every prefix that a step emits, the next token it emits must follow the target's law after that prefix.
+
+    That holds for every lossless method (token-wise, block, point mass, several candidates, sampling and comparing)
+    and for no other. The strongest mode that the function allows is used: all drafts and all its randomness
+    enumerated, which gives its law exactly; else ordinary calls, judged by an e-process that may be continued at
+    will. A function that is not told the draft law must be lossless for each draft by itself.
+    """
+    evidence = _gather(subject, context)
+    precision = measured_precision(subject, evidence.exact)
+    _count_exercised(evidence, context)
+    wrong = [result for result in evidence.exact if _is_wrong(result, precision)]
+    wrong_sampled = [sampled for sampled in evidence.sampled if sampled.log_e > sampled.log_limit]
+    context.figures.update(_figures(evidence, precision))
+    if wrong or wrong_sampled:
+        yield _finding(subject, evidence, wrong, wrong_sampled, precision)
+        return
+    context.worth(_worth(evidence, precision, context))
+
+
+def _is_wrong(result: StepResult, precision: Precision) -> bool:
+    """Rounding explains a small distance, but never a token that the target forbids."""
+    return result.distance.tv > precision.tolerance or result.distance.impossible_mass > _IMPOSSIBLE
+
+
+def _gather(subject: VerifySubject, context: CheckContext) -> _Evidence:
+    """Every case, each in the strongest mode; once enumeration is out of reach it is not tried again."""
+    evidence = _Evidence()
+    scenarios = list(scenarios_for(subject))
+    context.progress("enumerating verify steps", 0, len(scenarios))
+    left: list[Scenario] = []
+    try:
+        evidence.exact = enumerate_steps(subject, scenarios)
+    except NotEnumerable as error:
+        evidence.reason = str(error)
+        evidence.exact, left = _one_by_one(subject, scenarios, context)
+    context.shared["step-not-enumerable"] = evidence.reason
+    for number, scenario in enumerate(left if evidence.reason else ()):
+        context.progress("sampling verify steps", number, len(left))
+        streams = context.streams.generator("lossless.step-law", number)
+        alpha = context.alpha / max(1, len(left))
+        evidence.sampled.append(sample_step(subject, scenario, streams, alpha=alpha, effort=context.effort))
+    if not evidence.exact and not evidence.sampled:
+        raise Inconclusive("no case could be run")
+    return evidence
+
+
+def _one_by_one(
+    subject: VerifySubject, scenarios: list[Scenario], context: CheckContext
+) -> tuple[list[StepResult], list[Scenario]]:
+    """What can be enumerated alone, and what is left: everything from the first case that cannot."""
+    exact: list[StepResult] = []
+    started = time.monotonic()
+    for number, scenario in enumerate(scenarios):
+        context.progress("enumerating verify steps", number, len(scenarios))
+        try:
+            if time.monotonic() - started < _MAX_SECONDS:
+                exact.append(enumerate_step(subject, scenario))
+                continue
+        except NotEnumerable:
+            pass
+        return exact, scenarios[number:]
+    return exact, []
+
+
+def _count_exercised(evidence: _Evidence, context: CheckContext) -> None:
+    for result in [*evidence.exact, *(sampled.result for sampled in evidence.sampled)]:
+        outcomes = [(drafted, emitted) for drafted, emitted, _ in result.joint]
+        if any(emitted[: len(drafted)] != drafted for drafted, emitted in outcomes):
+            context.exercised("cases-with-a-rejection")
+        if any(emitted[: len(drafted)] == drafted for drafted, emitted in outcomes):
+            context.exercised("cases-with-all-accepted")
+
+
+def _finding(
+    subject: VerifySubject, evidence: _Evidence, wrong: list[StepResult], wrong_sampled: list[SampledStep],
+    precision: Precision,
+) -> Finding:  # fmt: skip
+    total = len(evidence.exact) + len(evidence.sampled)
+    others = f"Wrong in {len(wrong) + len(wrong_sampled)} of the {total} cases tried."
+    if wrong:
+        first = wrong[0]
+        not_noise = (
+            f"Not noise. This is the exact law, from {first.num_runs} runs that cover all the randomness: total "
+            f"variation {first.distance.tv:.3g}, allowed {precision.tolerance:.0e} ({precision.reason})."
+        )
+        cause = likely_cause(wrong, evidence.exact)
+        return law_finding(first, not_noise=not_noise, likely_cause=cause, others=others)
+    sampled = wrong_sampled[0]
+    not_noise = (
+        f"Not noise. Evidence against losslessness e^{sampled.log_e:.0f}, where a lossless function passes "
+        f"e^{sampled.log_limit:.0f} less than once in {np.exp(sampled.log_limit):.0e} runs. Its law could not be "
+        f"enumerated: {evidence.reason}."
+    )
+    cause = likely_cause([sampled.result], [])
+    return law_finding(
+        sampled.result, not_noise=not_noise, likely_cause=cause, others=others,
+        digits_as_samples=sampled.result.num_samples,
+    )  # fmt: skip
+
+
+def _worth(evidence: _Evidence, precision: Precision, context: CheckContext) -> str:
+    parts = []
+    if evidence.exact:
+        largest = max(result.distance.tv for result in evidence.exact)
+        runs = sum(result.num_runs for result in evidence.exact)
+        parts.append(
+            f"exact law in {len(evidence.exact)} cases, {runs:,} runs; total variation at most {largest:.1g}, "
+            f"allowed {precision.tolerance:.0e} ({precision.reason})"
+        )
+    if evidence.sampled:
+        calls = sum(sampled.result.num_samples for sampled in evidence.sampled)
+        worst = max(sampled.detectable_tv for sampled in evidence.sampled)
+        parts.append(
+            f"not refuted in {len(evidence.sampled)} cases, {calls:,} calls; would have caught total variation "
+            f"{worst:.2g}. Its law could not be enumerated: {evidence.reason}"
+        )
+    slow = _acceptance_note(evidence.exact)
+    return "; ".join([*parts, slow] if slow else parts)
+
+
+def _acceptance_note(results: list[StepResult]) -> str:
+    """Says where a lossless rule accepts less than it could: correct, but slower than need be."""
+    told = [result for result in results if result.scenario.is_told]
+    if not told:
+        return ""
+    ratios = []
+    for result in told:
+        scenario = result.scenario
+        accepted = sum(
+            probability for (drafted, emitted, _), probability in result.joint.items() if emitted[:1] == drafted[:1]
+        )
+        ratios.append((accepted, float(acceptance_efficiency(scenario.draft(()), scenario.target(())))))
+    lowest = min(ratios, key=lambda pair: pair[0] - pair[1])
+    if lowest[0] > lowest[1] - 1e-3:
+        return ""
+    return f"accepts a first draft token with {lowest[0]:.3f} where {lowest[1]:.3f} is possible: lossless, but slower"
+
+
+def _figures(evidence: _Evidence, precision: Precision) -> dict[str, Any]:
+    return {
+        "mode": "enumeration" if evidence.exact and not evidence.sampled else "e-process",
+        "not_enumerable": evidence.reason,
+        "tolerance": precision.tolerance,
+        "cases": [
+            {"name": result.scenario.name, "size": result.scenario.size, "total_variation": result.distance.tv,
+             "runs": result.num_runs}
+            for result in evidence.exact
+        ] + [
+            {"name": sampled.result.scenario.name, "size": sampled.result.scenario.size, "log_e": sampled.log_e,
+             "log_limit": sampled.log_limit, "calls": sampled.result.num_samples,
+             "detectable_total_variation": sampled.detectable_tv}
+            for sampled in evidence.sampled
+        ],
+    }  # fmt: skip

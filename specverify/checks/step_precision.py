@@ -1,0 +1,55 @@
+"""How exact a function's law can be: the type it computes in is measured, not assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from specverify.checks.step_enumerate import StepResult, enumerate_step
+from specverify.checks.step_scenarios import adapted, dyadic_scenario
+from specverify.checks.step_subject import VerifySubject
+from specverify.exact.errors import NotEnumerable
+
+# Largest total variation of a correct function: its own rounding, with a wide margin. Measured on correct functions:
+# 1e-15 in float64, 6e-7 in float32; half-precision target laws, which are a bug in a float32 function, start at 6e-5.
+TOLERANCES: Mapping[str, float] = {"float64": 1e-9, "float32": 1e-5, "float16": 5e-3, "bfloat16": 4e-2}
+# Two laws from the same float64 arithmetic, summed in another order.
+_SAME = 1e-13
+
+
+@dataclass(frozen=True)
+class Precision:
+    """tolerance: the total variation that rounding explains. reason: how it was found."""
+
+    tolerance: float
+    reason: str
+
+
+def measured_precision(subject: VerifySubject, results: Sequence[StepResult]) -> Precision:
+    """The tolerance for a function: by the type of its inputs, or by the narrower type it turns out to compute in.
+
+    Only float64 inputs leave a question open, and only where a law is off by more than float64 and less than float32
+    explains. Then the laws are sent through float32 first: a function that computes in float32 anyway gives exactly
+    the same law. Failing that, it is asked a case whose whole arithmetic is exact in half precision.
+    """
+    declared = subject.dtype
+    tolerance = TOLERANCES[declared]
+    suspects = [result for result in results if tolerance < result.distance.tv <= TOLERANCES["float32"]]
+    if declared != "float64" or not suspects:
+        return Precision(tolerance, f"{declared} laws")
+    worst = max(suspects, key=lambda result: result.distance.tv)
+    try:
+        rounded = enumerate_step(subject.rounded_to("float32"), worst.scenario, cross_check_calls=0)
+        if _same_law(worst, rounded):
+            return Precision(TOLERANCES["float32"], "it computes in float32")
+        exact = enumerate_step(subject, adapted(dyadic_scenario(), subject), cross_check_calls=0)
+        if exact.distance.tv <= TOLERANCES["float64"]:
+            return Precision(TOLERANCES["float32"], "it rounds to float32 on the way")
+    except NotEnumerable:
+        pass
+    return Precision(tolerance, f"{declared} laws")
+
+
+def _same_law(one: StepResult, other: StepResult) -> bool:
+    keys = one.joint.keys() | other.joint.keys()
+    return all(abs(one.joint.get(key, 0.0) - other.joint.get(key, 0.0)) <= _SAME for key in keys)

@@ -1,0 +1,192 @@
+"""The cases that verify functions are tried on, smallest first: laws that depend on the prefix, with every corner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specverify.checks.step_subject import VerifySubject
+from specverify.core.types import VerifyInput
+from specverify.laws.tree import Conditional, ConditionalTree, path_rows
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Two laws over prefixes, and how many tokens are drafted.
+
+    draft: the law that draft tokens are drawn from and that the function is told of. is_told: whether the function
+    is told of it; if not, every draft must be lossless by itself. told: rows [k, vocab] that the function is told
+    instead. neighbour: in a batch, the other row, at the place that `row` leaves.
+    """
+
+    name: str
+    vocab_size: int
+    num_draft_tokens: int
+    target: Conditional
+    draft: Conditional
+    is_told: bool = True
+    neighbour: VerifyInput | None = None
+    row: int = 0
+    told: NDArray[np.float64] | None = None
+    _cases: dict[tuple[int, ...], VerifyInput] = field(default_factory=dict, repr=False, compare=False)
+
+    def case(self, tokens: tuple[int, ...]) -> VerifyInput:
+        """The input of one call, for these draft tokens."""
+        if tokens not in self._cases:
+            draft = None
+            if self.is_told:
+                draft = path_rows(self.draft, tokens)[:-1] if self.told is None else self.told
+            self._cases[tokens] = VerifyInput(tokens, draft, path_rows(self.target, tokens))
+        return self._cases[tokens]
+
+    def batch(self, tokens: tuple[int, ...]) -> list[VerifyInput]:
+        """The rows of one call: the case, and its neighbour if there is one."""
+        rows = [self.case(tokens)]
+        if self.neighbour is not None:
+            rows.insert(1 - self.row, self.neighbour)
+        return rows
+
+    @property
+    def size(self) -> str:
+        tokens = "one draft token" if self.num_draft_tokens == 1 else f"{self.num_draft_tokens} draft tokens"
+        return f"vocabulary {self.vocab_size}, {tokens}"
+
+
+# Readable cases come first: where one of them fails, it is the one that is shown.
+_TWO: Mapping[tuple[int, ...], tuple[Sequence[float], Sequence[float]]] = {
+    (): ((0.7, 0.3), (0.4, 0.6)),
+    (0,): ((0.5, 0.5), (0.9, 0.1)),
+    (1,): ((0.2, 0.8), (0.3, 0.7)),
+}
+_THREE: Mapping[tuple[int, ...], tuple[Sequence[float], Sequence[float]]] = {
+    (): ((0.2, 0.5, 0.3), (0.5, 0.1, 0.4)),
+    (0,): ((0.3, 0.3, 0.4), (0.1, 0.6, 0.3)),
+    (1,): ((0.6, 0.2, 0.2), (0.2, 0.2, 0.6)),
+    (2,): ((0.1, 0.8, 0.1), (0.7, 0.2, 0.1)),
+}
+_FIVE: Mapping[tuple[int, ...], tuple[Sequence[float], Sequence[float]]] = {
+    (): ((0.1, 0.2, 0.4, 0.2, 0.1), (0.4, 0.3, 0.15, 0.1, 0.05)),
+    (0,): ((0.2, 0.2, 0.2, 0.2, 0.2), (0.1, 0.1, 0.6, 0.1, 0.1)),
+    (1,): ((0.3, 0.1, 0.1, 0.2, 0.3), (0.1, 0.2, 0.1, 0.5, 0.1)),
+    (2,): ((0.1, 0.1, 0.1, 0.1, 0.6), (0.5, 0.2, 0.1, 0.1, 0.1)),
+    (3,): ((0.2, 0.3, 0.3, 0.1, 0.1), (0.1, 0.1, 0.2, 0.3, 0.3)),
+    (4,): ((0.4, 0.2, 0.2, 0.1, 0.1), (0.2, 0.2, 0.1, 0.1, 0.4)),
+}
+# Every ratio, residual and sum in here is exact in half precision: a function that is off here is wrong, not rounded.
+_DYADIC: Mapping[tuple[int, ...], tuple[Sequence[float], Sequence[float]]] = {
+    (): ((0.5, 0.25, 0.25, 0.0), (0.25, 0.25, 0.0, 0.5)),
+    (0,): ((0.25, 0.25, 0.25, 0.25), (0.125, 0.375, 0.125, 0.375)),
+    (1,): ((0.0, 0.5, 0.5, 0.0), (0.5, 0.25, 0.25, 0.0)),
+    (2,): ((0.25, 0.5, 0.25, 0.0), (0.0, 0.25, 0.25, 0.5)),
+    (3,): ((0.5, 0.0, 0.0, 0.5), (0.25, 0.5, 0.0, 0.25)),
+}
+
+
+def _table(rows: Mapping[tuple[int, ...], tuple[Sequence[float], Sequence[float]]], which: int) -> Conditional:
+    """A law of the last token only, from a table; deeper prefixes rotate the rows, so that none is met twice."""
+    size = len(next(iter(rows.values()))[0])
+
+    def law(prefix: tuple[int, ...]) -> NDArray[np.float64]:
+        row = np.array(rows[prefix[-1:]][which], dtype=np.float64)
+        return np.roll(row, len(prefix) - 1) if len(prefix) > 1 else row
+
+    assert size
+    return law
+
+
+def _from_table(
+    name: str, rows: Mapping[tuple[int, ...], tuple[Sequence[float], Sequence[float]]], num_draft_tokens: int
+) -> Scenario:
+    size = len(rows[()][0])
+    return Scenario(name, size, num_draft_tokens, _table(rows, 1), _table(rows, 0))
+
+
+def dyadic_scenario() -> Scenario:
+    """Laws whose whole arithmetic is exact in half precision."""
+    return _from_table("dyadic laws", _DYADIC, 2)
+
+
+def _tree(
+    name: str, vocab_size: int, num_draft_tokens: int, seed: int, *, target: Sequence[str] = (),
+    draft: Sequence[str] = (), support: int | None = None, disagreement: float = 0.4, chance: float = 0.5,
+) -> Scenario:  # fmt: skip
+    tree = ConditionalTree(vocab_size, seed, specials=target, special_chance=chance)
+    drafts = tree.draft(
+        seed + 1, disagreement=disagreement, specials=draft, special_chance=chance, support=support
+    )  # fmt: skip
+    return Scenario(name, vocab_size, num_draft_tokens, tree, drafts)
+
+
+def standard_scenarios() -> list[Scenario]:
+    """Every case, smallest first."""
+    return [
+        _from_table("two tokens", _TWO, 1),
+        _from_table("three tokens", _THREE, 1),
+        _from_table("five tokens", _FIVE, 1),
+        _from_table("two tokens", _TWO, 2),
+        _from_table("three tokens", _THREE, 2),
+        _tree("zeros in both laws", 4, 1, 11, target=("zeros",), draft=("zeros", "disjoint"), chance=0.8),
+        dyadic_scenario(),
+        _tree("equal and nearly equal laws", 3, 2, 21, draft=("equal", "near-equal"), chance=0.8),
+        _tree("one-hot laws and ties", 4, 2, 31, target=("one-hot", "ties"), draft=("one-hot", "ties", "disjoint")),
+        _tree("random laws", 3, 3, 41),
+        _tree("random laws, draft on a few tokens", 8, 2, 51, support=3),
+        _tree("long tails, zeros and flat laws", 8, 2, 61, target=("long-tail", "zeros", "flat"), support=2),
+        _tree("random laws, longer draft", 6, 4, 71, support=2),
+    ]
+
+
+def scenarios_for(subject: VerifySubject) -> Iterator[Scenario]:
+    """The standard cases as this function can be asked them: rounded to its type, told of the draft law or not."""
+    for scenario in standard_scenarios():
+        yield adapted(scenario, subject)
+    if subject.takes_batches:
+        for row in (0, 1):
+            yield adapted(_with_neighbour(row), subject)
+
+
+def adapted(scenario: Scenario, subject: VerifySubject) -> Scenario:
+    """The scenario with laws as the function sees them."""
+
+    def seen(law: Conditional) -> Conditional:
+        cache: dict[tuple[int, ...], NDArray[np.float64]] = {}
+
+        def row(prefix: tuple[int, ...]) -> NDArray[np.float64]:
+            if prefix not in cache:
+                cache[prefix] = subject.law_seen(law(prefix))
+            return cache[prefix]
+
+        return row
+
+    target = seen(_greedy(scenario.target) if subject.is_greedy else scenario.target)
+    return Scenario(
+        scenario.name, scenario.vocab_size, scenario.num_draft_tokens, target, seen(scenario.draft),
+        is_told=scenario.is_told and subject.takes_draft_law, neighbour=scenario.neighbour, row=scenario.row,
+    )  # fmt: skip
+
+
+def _greedy(law: Conditional) -> Conditional:
+    def row(prefix: tuple[int, ...]) -> NDArray[np.float64]:
+        full = law(prefix)
+        best = np.zeros_like(full)
+        best[int(full.argmax())] = 1.0
+        return best
+
+    return row
+
+
+def _with_neighbour(row: int) -> Scenario:
+    """A batch of two whose other row is decided beforehand: it rejects its first draft and takes token 2.
+
+    A function that mixes rows up takes draws, laws or counts from the neighbour; and since the neighbour leaves
+    nothing to chance, the batch costs no more paths than a single row.
+    """
+    scenario = _from_table("a batch of two", _THREE, 2)
+    first, second, third = np.eye(3)
+    neighbour = VerifyInput((0, 1), np.stack([first, second]), np.stack([third, second, first]))
+    return Scenario(
+        "a batch of two", 3, 2, scenario.target, scenario.draft, neighbour=neighbour, row=row
+    )  # fmt: skip

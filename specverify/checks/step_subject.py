@@ -1,0 +1,90 @@
+"""What the step checks ask of a verify function, whatever its dialect; and how they call it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specverify.core.capabilities import Capability
+from specverify.core.types import VerifyInput, VerifyOutput
+from specverify.exact.program import RandomSource
+from specverify.laws.residual import residual
+from specverify.laws.steps import Law
+
+Joint = dict[tuple[tuple[int, ...], tuple[int, ...], int | None], float]
+"""(draft tokens, emitted tokens, number accepted where told) -> probability."""
+
+
+class VerifySubject(Protocol):
+    """A verify function that can be called on cases; see specverify.adapters.function.FunctionSubject."""
+
+    name: str
+    capabilities: frozenset[Capability]
+    is_greedy: bool
+
+    @property
+    def takes_draft_law(self) -> bool: ...
+    @property
+    def takes_batches(self) -> bool: ...
+    @property
+    def decides_only(self) -> bool: ...
+    @property
+    def draws_inside(self) -> bool: ...
+    @property
+    def dtype(self) -> str: ...
+    def parts(self, cases: Sequence[VerifyInput], source: RandomSource) -> tuple[Any, ...]: ...
+    def read(self, parts: Any, cases: Sequence[VerifyInput]) -> list[VerifyOutput]: ...
+    def call_rows(self, cases: Sequence[VerifyInput], source: RandomSource) -> list[VerifyOutput]: ...
+    def changed_arguments(self, case: VerifyInput, source: RandomSource) -> tuple[str, ...]: ...
+    def law_seen(self, law: NDArray[np.float64]) -> NDArray[np.float64]: ...
+    def rounded_to(self, dtype: str) -> VerifySubject: ...
+
+
+def completions(subject: VerifySubject, case: VerifyInput, output: VerifyOutput) -> list[tuple[tuple[int, ...], float]]:
+    """What a call emitted, with weights: as it is, or completed by the final token's law where the function only
+    decides how many drafts to accept and its caller draws that token.
+
+    Source: Leviathan et al. 2023, arXiv 2211.17192, algorithm 1.
+    """
+    if not subject.decides_only:
+        return [(output.token_ids, 1.0)]
+    accepted = output.token_ids
+    law = final_law(case, len(accepted))
+    return [((*accepted, int(token)), float(law[token])) for token in np.flatnonzero(law)]
+
+
+def final_law(case: VerifyInput, num_accepted: int) -> NDArray[np.float64]:
+    """Law of the final token after that many accepted drafts: the residual, or the bonus row after all of them."""
+    target = np.asarray(case.target_probs)[num_accepted]
+    if num_accepted == len(case.draft_token_ids):
+        return target
+    if case.draft_probs is None:
+        point = np.zeros_like(target)
+        point[case.draft_token_ids[num_accepted]] = 1.0
+        return residual(point, target)
+    return residual(np.asarray(case.draft_probs)[num_accepted], target)
+
+
+def emitted_law(joint: Joint) -> Law:
+    """The law of what was emitted, whatever the draft."""
+    law: Law = {}
+    for (_, emitted, _), probability in joint.items():
+        law[emitted] = law.get(emitted, 0.0) + probability
+    return law
+
+
+def split_by_draft(joint: Joint) -> dict[tuple[int, ...], tuple[float, Law]]:
+    """Draft tokens -> (their probability, law of what was emitted given them)."""
+    masses: dict[tuple[int, ...], Law] = {}
+    for (drafted, emitted, _), probability in joint.items():
+        law = masses.setdefault(drafted, {})
+        law[emitted] = law.get(emitted, 0.0) + probability
+    found = {}
+    for drafted, law in masses.items():
+        total = sum(law.values())
+        if total > 0.0:
+            found[drafted] = (total, {emitted: probability / total for emitted, probability in law.items()})
+    return found
