@@ -18,7 +18,8 @@ from specverify.core.errors import UsageError
 from specverify.probe import weights
 from specverify.probe.files import WORDS, write_checkpoint
 from specverify.probe.measure import measurements
-from specverify.probe.oracle import LlamaShape, Oracle
+from specverify.probe.oracle import Oracle
+from specverify.probe.shape import LlamaShape
 
 FORMAT = "specverify-probe"
 # Raise it with every change of the recipe or the manifest: caches go by it.
