@@ -116,28 +116,25 @@ class FunctionSubject:
         ), found.swappable
 
     def _invoke(self, dialect: Dialect, case: VerifyInput, source: RandomSource) -> Any:
-        value, _ = self._invoke_all(dialect, [case], source)
-        return value
+        arguments = {} if self._call is not None else arguments_for(dialect, [case], source)
+        return self._answer([case], arguments, source)
 
-    def _invoke_all(
-        self, dialect: Dialect, cases: Sequence[VerifyInput], source: RandomSource
-    ) -> tuple[Any, dict[str, Any]]:
-        """The raw answer, and the arguments it was called with."""
+    def _answer(self, cases: Sequence[VerifyInput], arguments: dict[str, Any], source: RandomSource) -> Any:
+        """The raw answer of one call with these arguments."""
         if self._setup is not None:
             self._setup(*([cases[0]] if self._setup_takes_case else []))
         if self._call is not None:
-            return self._call(cases[0], source), {}
+            return self._call(cases[0], source)
         assert self.function is not None
-        arguments = arguments_for(dialect, cases, source)
         positional = [arguments.pop(name) for name in self._positional_only if name in arguments]
-        return self.function(*positional, **arguments), arguments
+        return self.function(*positional, **arguments)
 
     # What checks use --------------------------------------------------------------------------------------------
 
     def parts(self, cases: Sequence[VerifyInput], source: RandomSource) -> tuple[Any, ...]:
         """One call on one case a batch row: the parts of the answer, unread. Read them with `read`."""
-        value, _ = self._invoke_all(self.dialect, cases, source)
-        return select_parts(value, self.dialect.returns)
+        arguments = {} if self._call is not None else arguments_for(self.dialect, cases, source)
+        return select_parts(self._answer(cases, arguments, source), self.dialect.returns)
 
     def read(self, parts: Any, cases: Sequence[VerifyInput]) -> list[VerifyOutput]:
         """What each batch row emitted. Raises SubjectCrashed where the answer is not of its usual form."""
@@ -157,19 +154,17 @@ class FunctionSubject:
         """One verify call on a batch. Raises UsageError where the function takes one sequence."""
         return self.read(self.parts(cases, source), cases)
 
-    def changed_arguments(self, case: VerifyInput, source: RandomSource) -> tuple[str, ...]:
-        """Names of the arguments that one call changed in place."""
-        if self._call is not None:
-            return ()
-        assert self.function is not None
-        arguments = arguments_for(self.dialect, [case], source)
-        if self._setup is not None:
-            self._setup(*([case] if self._setup_takes_case else []))
-        before = {name: snapshot(arguments[name]) for role, name in self.dialect.roles.items() if role != "rng"}
-        passed = dict(arguments)
-        positional = [passed.pop(name) for name in self._positional_only if name in passed]
-        self.function(*positional, **passed)
-        return tuple(name for name, old in before.items() if is_changed(old, arguments[name]))
+    def observed_call(
+        self, cases: Sequence[VerifyInput], source: RandomSource
+    ) -> tuple[list[VerifyOutput], tuple[str, ...]]:
+        """One call: what each batch row emitted, and the names of the arguments that were changed in place."""
+        arguments = {} if self._call is not None else arguments_for(self.dialect, cases, source)
+        watched = [name for role, name in self.dialect.roles.items() if role != "rng" and name in arguments]
+        before = {name: snapshot(arguments[name]) for name in watched}
+        kept = dict(arguments)
+        value = self._answer(cases, arguments, source)
+        changed = tuple(name for name, old in before.items() if is_changed(old, kept[name]))
+        return self.read(select_parts(value, self.dialect.returns), cases), changed
 
     def law_seen(self, law: Any) -> Any:
         """The law as the function gets it: through its dtype, renormalised. Use it as the truth."""

@@ -16,6 +16,8 @@ from specverify.laws.tree import path_rows
 MAX_COLUMNS = 8
 # Shares of a law that print as the same three digits are called equal.
 _PRINTED = 5e-4
+# Differences below this are float64 sums in another order.
+_DUST = 1e-12
 
 
 def law_finding(
@@ -146,7 +148,7 @@ def _numbers(values: Iterable[float]) -> list[str]:
 
 def three_digits(value: float, *, signed: bool = False) -> str:
     """.098, +.098, or 3.2e-06 where three decimals would read .000 for something that is not zero."""
-    if value != 0.0 and abs(value) < _PRINTED:
+    if abs(value) > _DUST and abs(value) < _PRINTED:
         return f"{value:+.1e}" if signed else f"{value:.1e}"
     text = f"{value:+.3f}" if signed and abs(value) >= _PRINTED else f"{value:.3f}"
     return text.replace("0.", ".", 1) if abs(value) < 1.0 else text

@@ -66,16 +66,16 @@ def _calls(subject: Any, context: CheckContext) -> Iterator[tuple[VerifyInput, V
                 tokens += (int(generator.choice(len(row), p=row)),)
             cases = scenario.batch(tokens)
             source = NativeSource(int(generator.integers(2**62)))
+            place = scenario.row if len(cases) > 1 else 0
             try:
-                output = subject.call_rows(cases, source)[scenario.row if len(cases) > 1 else 0]
-                changed = subject.changed_arguments(scenario.case(tokens), source)
+                outputs, changed = subject.observed_call(cases, source)
             except SubjectCrashed:
                 raise
             except Exception as error:
                 raise SubjectCrashed(
                     f"{subject.name} raised {type(error).__name__}: {error} ({scenario.name}: {scenario.size})"
                 ) from error
-            yield cases[scenario.row if len(cases) > 1 else 0], output, changed, f"{scenario.name}: {scenario.size}"
+            yield cases[place], outputs[place], changed, f"{scenario.name}: {scenario.size}"
 
 
 def broken_rules(case: VerifyInput, output: VerifyOutput, changed: Sequence[str], *, vocab_size: int) -> list[str]:

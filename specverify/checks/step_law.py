@@ -69,7 +69,7 @@ def step_law(subject: Any, context: CheckContext) -> Iterator[Finding]:
     precision = measured_precision(subject, evidence.exact)
     _count_exercised(evidence, context)
     wrong = [result for result in evidence.exact if _is_wrong(result, precision)]
-    wrong_sampled = [sampled for sampled in evidence.sampled if sampled.log_e > sampled.log_limit]
+    wrong_sampled = [sampled for sampled in evidence.sampled if sampled.is_refuted]
     context.figures.update(_figures(evidence, precision))
     if wrong or wrong_sampled:
         yield _finding(subject, evidence, wrong, wrong_sampled, precision)
@@ -99,6 +99,8 @@ def _gather(subject: VerifySubject, context: CheckContext) -> _Evidence:
         streams = context.streams.generator("lossless.step-law", number)
         alpha = context.alpha / max(1, len(left))
         evidence.sampled.append(sample_step(subject, scenario, streams, alpha=alpha, effort=context.effort))
+        if evidence.sampled[-1].is_refuted:
+            break
     if not evidence.exact and not evidence.sampled:
         raise Inconclusive("no case could be run")
     return evidence

@@ -109,6 +109,11 @@ def dyadic_scenario() -> Scenario:
     return _from_table("dyadic laws", _DYADIC, 2)
 
 
+def chi_square_scenario() -> Scenario:
+    """Few continuations, none of them rare: what a chi-square needs."""
+    return _from_table("three tokens", _THREE, 2)
+
+
 def _tree(
     name: str, vocab_size: int, num_draft_tokens: int, seed: int, *, target: Sequence[str] = (),
     draft: Sequence[str] = (), support: int | None = None, disagreement: float = 0.4, chance: float = 0.5,
