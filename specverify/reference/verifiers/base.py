@@ -30,4 +30,4 @@ class Verifier(Protocol):
 
 def accepted_prefix(is_accepted: Tensor) -> Tensor:
     """Number of draft tokens before the first that is not accepted, [rows]; is_accepted: [rows, k]."""
-    return is_accepted.long().cumprod(dim=1).sum(dim=1)
+    return is_accepted.cumprod(dim=1).sum(dim=1)
