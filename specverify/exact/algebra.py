@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy import asarray
 from numpy.typing import NDArray
 
 from specverify.exact.symbols import (
@@ -16,17 +17,25 @@ from specverify.exact.symbols import (
     POWER_E,
     POWER_U,
     Floats,
+    Form,
     Symbols,
 )
+
+_TINY = float(np.finfo(np.float64).tiny)
 
 _QUIET: dict[str, Any] = {"divide": "ignore", "invalid": "ignore", "over": "ignore", "under": "ignore"}
 
 
 def shift(block: Symbols, number: Any) -> Symbols:
     """block + number. Infinite and NaN numbers make constants, as symbols are finite with probability 1."""
-    numbers = np.asarray(number, dtype=np.float64)
-    shape = np.broadcast_shapes(block.shape, numbers.shape)
+    numbers = asarray(number, dtype=np.float64)
+    shape = block.shape if not numbers.ndim else np.broadcast_shapes(block.shape, numbers.shape)
     variable, kind, mirror, a, b, c, parent = block.broadcast(shape).columns
+    form = block.form[0]
+    if form is not None and np.isfinite(numbers).all():
+        return Symbols(
+            block.run, variable, kind, mirror, a + numbers, b, c, parent, form=[form._replace(is_pure=False)]
+        )
     with np.errstate(**_QUIET):
         total = a + numbers
     return Symbols(block.run, np.where(np.isfinite(numbers), variable, CONSTANT), kind, mirror, total, b, c, parent)
@@ -34,11 +43,20 @@ def shift(block: Symbols, number: Any) -> Symbols:
 
 def scale(block: Symbols, number: Any) -> Symbols:
     """block * number. A factor 0 gives the constant 0; an infinite factor needs a symbol whose sign is known."""
-    numbers = np.asarray(number, dtype=np.float64)
-    shape = np.broadcast_shapes(block.shape, numbers.shape)
+    numbers = asarray(number, dtype=np.float64)
+    shape = block.shape if not numbers.ndim else np.broadcast_shapes(block.shape, numbers.shape)
     wide = block.broadcast(shape)
-    numbers = np.broadcast_to(numbers, shape)
     variable, kind, mirror, a, b, c, parent = wide.columns
+    form = block.form[0]
+    if form is not None:
+        new_b = b * numbers
+        least = np.abs(new_b).min(initial=1.0)
+        if least >= _TINY and np.isfinite(new_b).all():
+            new_form = form._replace(is_pure=form.is_pure and bool((new_b > 0.0).all()))
+            new_a = a if form.is_pure else a * numbers
+            if form.is_pure or np.isfinite(new_a).all():
+                return Symbols(block.run, variable, kind, mirror, new_a, new_b, c, parent, form=[new_form])
+    numbers = np.broadcast_to(numbers, shape)
     symbolic = variable >= 0
     with np.errstate(**_QUIET):
         new_a, new_b = a * numbers, b * numbers
@@ -64,6 +82,15 @@ def negative(block: Symbols) -> Symbols:
 
 def log(block: Symbols) -> Symbols:
     """Natural logarithm. Raises NotEnumerable where the symbol may be negative."""
+    form = block.form[0]
+    if form is not None and form.is_pure and form.kind <= POWER_E:
+        ones, log_b = np.ones(block.shape), np.log(block.b)
+        if form.kind == POWER_U:
+            kinds, new_b, new_form = np.uint8(POWER_E), -block.c, Form(POWER_E, form.mirror, 1.0, False)
+        else:
+            kinds, new_b, new_form = np.uint8(LOG_E), block.c, Form(LOG_E, form.mirror, 1.0, False)
+        kind = np.full(block.shape, kinds)
+        return Symbols(block.run, block.variable, kind, block.mirror, log_b, new_b, ones, block.parent, form=[new_form])
     block = _without_tiny_offsets(_mirrored(block))
     variable, kind, mirror, a, b, c, parent = block.columns
     symbolic = variable >= 0
@@ -112,7 +139,14 @@ def exp(block: Symbols) -> Symbols:
 
 def power(block: Symbols, exponent: Any) -> Symbols:
     """block ** exponent, for symbols whose sign is known."""
-    exponents = np.asarray(exponent, dtype=np.float64)
+    exponents = asarray(exponent, dtype=np.float64)
+    form = block.form[0]
+    if form is not None and form.is_pure and form.kind <= POWER_E and not exponents.ndim and exponents != 0.0:
+        factor = block.b**exponents
+        if np.isfinite(factor).all() and factor.all():
+            variable, kind, mirror, a, _, c, parent = block.columns
+            new_form = form._replace(c=form.c * float(exponents))
+            return Symbols(block.run, variable, kind, mirror, a, factor, c * exponents, parent, form=[new_form])
     shape = np.broadcast_shapes(block.shape, exponents.shape)
     block = _without_tiny_offsets(_mirrored(block.broadcast(shape)))
     exponents = np.broadcast_to(exponents, shape)
@@ -168,6 +202,10 @@ def add(first: Symbols, second: Symbols) -> Symbols:
 
 def multiply(first: Symbols, second: Symbols) -> Symbols:
     """Product of two blocks: at most one of the two entries at each place may be a symbol."""
+    if first.form[0] is not None and bool((second.variable < 0).all()):
+        return scale(first, second.a)
+    if second.form[0] is not None and bool((first.variable < 0).all()):
+        return scale(second, first.a)
     shape = np.broadcast_shapes(first.shape, second.shape)
     first, second = first.broadcast(shape), second.broadcast(shape)
     symbolic = first.variable >= 0

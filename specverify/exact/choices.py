@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy import asarray
 from numpy.typing import NDArray
 
 from specverify.exact.errors import NotEnumerable, source_line
@@ -111,7 +112,7 @@ class ChoiceStack:
         Raises NotEnumerable where a replay meets another choice than the run before did.
         """
         if len(weights) > _MANY:
-            laws: Weights = np.asarray(weights, dtype=np.float64)
+            laws: Weights = asarray(weights, dtype=np.float64)
         else:
             laws = tuple(weights.tolist() if isinstance(weights, np.ndarray) else weights)
         if self._position < len(self._points):

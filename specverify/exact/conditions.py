@@ -10,11 +10,23 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy import array, asarray
 from numpy.typing import NDArray
 
 from specverify.exact import algebra
 from specverify.exact.run import Run
-from specverify.exact.symbols import CONSTANT, LOG_E, NEST_EXP, NEST_LOG, NEST_POWER, POWER_E, POWER_U, Floats, Symbols
+from specverify.exact.symbols import (
+    CONSTANT,
+    LOG_E,
+    NEST_EXP,
+    NEST_LOG,
+    NEST_POWER,
+    POWER_E,
+    POWER_U,
+    Floats,
+    Form,
+    Symbols,
+)
 
 _QUIET: dict[str, Any] = {"divide": "ignore", "invalid": "ignore", "over": "ignore", "under": "ignore"}
 _COMPARE = {"less": np.less, "less_equal": np.less_equal, "greater": np.greater, "greater_equal": np.greater_equal,
@@ -47,7 +59,7 @@ class Conditions:
         return (self.variable, self.threshold, self.below)
 
     def __getitem__(self, index: Any) -> Conditions:
-        return Conditions(self.run, *(np.asarray(column[index]) for column in self.columns))
+        return Conditions(self.run, *(asarray(column[index]) for column in self.columns))
 
     def reshaped(self, shape: tuple[int, ...]) -> Conditions:
         return Conditions(self.run, *(column.reshape(shape) for column in self.columns))
@@ -68,8 +80,12 @@ def compare(block: Symbols, operation: str, number: Any) -> Conditions:
     A comparison with NaN is false (not_equal: true), as in floating point. Equality of a symbol with a number has
     probability zero.
     """
-    numbers = np.asarray(number, dtype=np.float64)
-    shape = np.broadcast_shapes(block.shape, numbers.shape)
+    numbers = asarray(number, dtype=np.float64)
+    shape = block.shape if not numbers.ndim else np.broadcast_shapes(block.shape, numbers.shape)
+    if block.form[0] is not None and operation not in ("equal", "not_equal"):
+        fast = _simple_thresholds(block.form[0], block.broadcast(shape), numbers)
+        if fast is not None:
+            return Conditions(block.run, block.broadcast(shape).variable, *_directed(fast, operation))
     wide, numbers = block.broadcast(shape), np.broadcast_to(numbers, shape)
     constant = wide.variable < 0
     with np.errstate(**_QUIET):
@@ -123,6 +139,31 @@ def thresholds(block: Symbols, numbers: Floats) -> tuple[Floats, NDArray[np.bool
     return uniforms, increasing
 
 
+def _simple_thresholds(form: Form, block: Symbols, numbers: Floats) -> tuple[Floats, NDArray[np.bool_]] | None:
+    """As thresholds, for blocks of one common form and numbers without NaN; None where it does not apply."""
+    if form.kind > LOG_E or np.isnan(numbers).any():
+        return None
+    with np.errstate(**_QUIET):
+        core = numbers / block.b if form.is_pure else (numbers - block.a) / block.b
+        grows = block.b > 0.0
+        if form.kind != LOG_E:
+            core = np.maximum(core, 0.0) + 0.0
+            if form.c != 1.0:
+                core = np.power(core, 1.0 / form.c)
+            grows = grows == (form.c > 0.0)
+        if form.kind == POWER_U:
+            uniforms = 1.0 - core if form.mirror else core
+        else:
+            exponential = np.exp(core) if form.kind == LOG_E else core
+            uniforms = -np.expm1(-exponential) if form.mirror else np.exp(-exponential)
+    return np.minimum(np.maximum(uniforms, 0.0), 1.0), grows ^ ((form.kind != POWER_U) ^ form.mirror)
+
+
+def _directed(fast: tuple[Floats, NDArray[np.bool_]], operation: str) -> tuple[Floats, NDArray[np.bool_]]:
+    uniforms, increasing = fast
+    return uniforms, increasing if operation.startswith("less") else ~increasing
+
+
 def clamp(block: Symbols, low: Any, high: Any) -> Symbols:
     """block clipped to [low, high]; either may be None. Low-mass clips are dropped and recorded, others forked."""
     for bound, operation in ((low, "less"), (high, "greater")):
@@ -130,7 +171,7 @@ def clamp(block: Symbols, low: Any, high: Any) -> Symbols:
             continue
         shape = np.broadcast_shapes(block.shape, np.shape(bound))
         block = block.broadcast(shape).copy()
-        bounds = np.broadcast_to(np.asarray(bound, dtype=np.float64), shape)
+        bounds = np.broadcast_to(asarray(bound, dtype=np.float64), shape)
         constant = block.variable < 0
         plain = np.maximum(block.a, bounds) if operation == "less" else np.minimum(block.a, bounds)
         block.a[constant] = plain[constant]
@@ -159,23 +200,36 @@ def race(block: Symbols, *, largest: bool, operation: str) -> tuple[NDArray[np.i
     constants = np.where(symbolic, -np.inf if largest else np.inf, block.a)
     certain = np.zeros(0, dtype=np.int64)
     if np.isnan(constants).any():  # argmax and argmin both return the first NaN
-        return np.array([int(np.isnan(constants).argmax())]), certain, np.ones(1)
+        return array([int(np.isnan(constants).argmax())]), certain, np.ones(1)
     best = int(constants.argmax() if largest else constants.argmin())
     if not symbolic.any():
-        return np.array([best]), certain, np.ones(1)
+        return array([best]), certain, np.ones(1)
     positions = np.flatnonzero(symbolic)
     entries = block[positions]
-    if not symbolic.all():
-        low, high = algebra.value_bounds(entries)
-        if (constants[best] >= high.max()) if largest else (constants[best] <= low.min()):
-            return np.array([best]), certain, np.ones(1)
-        if not ((constants[best] <= low.min()) if largest else (constants[best] >= high.max())):
+    if len(positions) < block.size:
+        low, high = _range(entries)
+        if constants[best] >= high if largest else constants[best] <= low:
+            return array([best]), certain, np.ones(1)
+        if not (constants[best] <= low if largest else constants[best] >= high):
             raise run.refuse("a race of random values against a number inside their range", operation)
     if len(positions) == 1:
         return positions, certain, np.ones(1)
     log_weights = _log_weights(entries, largest=largest, operation=operation)
     weights = np.exp(log_weights - log_weights.max())
     return positions, entries.variable, weights / weights.sum()
+
+
+def _range(entries: Symbols) -> tuple[float, float]:
+    """Infimum and supremum over all entries, before anything is known of their variables."""
+    if (entries.kind > LOG_E).any():
+        low, high = algebra.value_bounds(entries)
+        return float(low.min()), float(high.max())
+    # Z ** c and E ** c at their ends: 0 and 1 for Z ** c with c > 0, 1 and inf for c < 0, 0 and inf for E ** c.
+    is_uniform = entries.kind == POWER_U
+    near = np.where(entries.kind == LOG_E, -np.inf, np.where(is_uniform & (entries.c < 0.0), 1.0, 0.0))
+    far = np.where(is_uniform & (entries.c > 0.0), 1.0, np.inf)
+    ends = entries.a + entries.b * near, entries.a + entries.b * far
+    return float(np.minimum(*ends).min()), float(np.maximum(*ends).max())
 
 
 def _log_weights(entries: Symbols, *, largest: bool, operation: str) -> Floats:

@@ -18,6 +18,7 @@ from typing import Any
 from specverify.exact.choices import ChoiceStack, EnumerationBudget, Progress
 from specverify.exact.cross_check import CrossCheck, cross_check, native_outputs
 from specverify.exact.errors import NotEnumerable, source_line_of
+from specverify.exact.hidden import HiddenGenerators
 from specverify.exact.output import Cells, UnreadableOutput, expanded, normalised
 from specverify.exact.program import FrontEnd, Program, SymbolicSource, default_front_ends
 from specverify.exact.run import Run
@@ -129,11 +130,14 @@ class _Search:
     def explore(self, progress: Progress | None) -> None:
         """Runs every path. Paths 1, 2, 4, 8, ... and the last are replayed under other placeholders and seeds."""
         reported = time.monotonic()
+        hidden = HiddenGenerators(self.front_ends)
         more = True
         while more:
             self.stack.begin_run()
             run, cells = self._execute(poison_seed=0)
             number = self.stack.num_runs
+            if number == 1:
+                hidden.require_untouched()
             if number & (number - 1) == 0 or self.stack.is_last_path:
                 self._require_same_again(cells)
             self._gather(run, cells)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy import array
 from numpy.typing import NDArray
 
 from specverify.exact.deferred import Leaf
@@ -30,7 +32,7 @@ class Condition(Leaf):
 
     @property
     def variables(self) -> NDArray[np.int64]:
-        return np.array([self.variable])
+        return array([self.variable])
 
     def _decide(self) -> bool:
         return self.run.decide(self.variable, self.threshold, self.operation) == self.below
@@ -41,7 +43,7 @@ class Condition(Leaf):
     def law(self) -> tuple[Sequence[Any], Floats]:
         below = self.run.probability_below(self.variable, self.threshold, self.operation)
         share = below if self.below else 1.0 - below
-        return (True, False), np.array([share, 1.0 - share])
+        return (True, False), array([share, 1.0 - share])
 
 
 class Piecewise(Leaf):
@@ -60,17 +62,18 @@ class Piecewise(Leaf):
 
     @property
     def variables(self) -> NDArray[np.int64]:
-        return np.array([self.variable])
+        return array([self.variable])
 
-    def _cells(self) -> tuple[list[float], list[float]]:
+    def _cells(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Edges of the cells within what is known of the variable, and the conditional weights of the cells."""
         self.run.require_unraced(self.variable, self.operation)
         low, high = self.run.interval(self.variable)
+        if low == 0.0 and high == 1.0:
+            return _whole_cells(self.edges.tobytes())
         bounds = [low, *self.edges.tolist(), high]
-        if low > 0.0 or high < 1.0:
-            bounds = [min(max(bound, low), high) for bound in bounds]
+        bounds = [min(max(bound, low), high) for bound in bounds]
         width = high - low
-        return bounds, [(end - start) / width for start, end in itertools.pairwise(bounds)]
+        return tuple(bounds), tuple((end - start) / width for start, end in itertools.pairwise(bounds))
 
     def _decide(self) -> Any:
         if len(self.edges) > _MANY:
@@ -140,6 +143,13 @@ class Categorical(Leaf):
 
     def law(self) -> tuple[NDArray[Any], Floats]:
         return self.values, self.weights
+
+
+@functools.lru_cache(maxsize=4096)
+def _whole_cells(edges: bytes) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Edges and weights of the cells of [0, 1). Remembered: an enumeration meets the same law at every replay."""
+    bounds = (0.0, *np.frombuffer(edges).tolist(), 1.0)
+    return bounds, tuple(end - start for start, end in itertools.pairwise(bounds))
 
 
 def _plain(value: Any) -> Any:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
+from numpy import array, asarray
 from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 
@@ -19,10 +20,6 @@ from specverify.exact.deferred import Deferred
 from specverify.exact.run import Run
 from specverify.exact.scalar import Symbol, from_block
 from specverify.exact.symbols import Symbols, constant_symbols
-
-
-# The front end replaces numpy.array while a program runs.
-_real_array = np.array
 
 
 class _Standin(NDArrayOperatorsMixin):
@@ -203,7 +200,7 @@ class DeferredArray(_Standin):
         """An array of the given numbers and Deferreds: a plain ndarray where nothing is open."""
         flat = list(values) if isinstance(values, list) else [values]
         if not any(isinstance(value, Deferred) for value in flat):
-            return _real_array(flat).reshape(shape)
+            return array(flat).reshape(shape)
         return cls(run, object_array(flat).reshape(shape))
 
     @property
@@ -211,7 +208,7 @@ class DeferredArray(_Standin):
         return np.dtype(np.int64)
 
     def reorganised(self, move: Callable[[NDArray[Any]], NDArray[Any]]) -> DeferredArray:
-        return DeferredArray(self.run, np.asarray(move(self.values), dtype=object))
+        return DeferredArray(self.run, asarray(move(self.values), dtype=object))
 
     def __getitem__(self, index: Any) -> Any:
         part = self.values[_plain_index(index)]
@@ -272,7 +269,7 @@ class DeferredArray(_Standin):
     def __array__(self, dtype: Any = None, copy: Any = None) -> NDArray[Any]:
         """Decides every entry."""
         values = [deferred.resolved(value) for value in self.values.ravel()]
-        return _real_array(values, dtype=dtype).reshape(self.shape)
+        return array(values, dtype=dtype).reshape(self.shape)
 
     def __bool__(self) -> bool:
         return bool(self.__array__())
@@ -374,7 +371,7 @@ def object_array(values: Sequence[Any]) -> NDArray[Any]:
 def _objects(value: Any) -> NDArray[Any]:
     if isinstance(value, DeferredArray):
         return value.values
-    return object_array([value]).reshape(()) if isinstance(value, Deferred) else np.asarray(value)
+    return object_array([value]).reshape(()) if isinstance(value, Deferred) else asarray(value)
 
 
 def _plain_list(array: NDArray[Any]) -> list[Any]:

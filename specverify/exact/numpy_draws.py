@@ -7,11 +7,13 @@ searchsorted from the right), src/distributions/distributions.c (random_gumbel: 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 from typing import Any
 
 import numpy as np
+from numpy import array, asarray
 from numpy.typing import NDArray
 
 from specverify.exact import algebra
@@ -53,7 +55,7 @@ class Draws:
         return SymbolArray(uniform_symbols(self.run, self.read(kind, math.prod(shape)), shape), dtype)
 
     def uniform_between(self, low: Any, high: Any, size: Any) -> Any:
-        low, high = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
+        low, high = asarray(low, dtype=np.float64), asarray(high, dtype=np.float64)
         if size is None and not low.shape and not high.shape:
             return self.uniform(None) * float(high - low) + float(low)
         shape = sizes(size) if size is not None else np.broadcast_shapes(low.shape, high.shape)
@@ -91,19 +93,17 @@ class Draws:
             return self._tabled(
                 f"{kind}:0:{len(values)}", np.arange(1, len(values)) / len(values), values, size, "choice"
             )
-        cumulative = checked_law(probabilities, len(values)).cumsum()
-        cumulative /= cumulative[-1]
-        return self._tabled("double", cumulative[:-1], values, size, "choice")
+        return self._tabled("double", _choice_edges(probabilities, len(values)), values, size, "choice")
 
     def bernoulli(self, probability: Any, size: Any) -> Any:
         share = float(probability)
         if not 0.0 <= share <= 1.0:
             raise ValueError("p < 0, p > 1 or p is NaN")
-        return self._tabled(f"binomial:1:{share!r}", np.array([1.0 - share]), np.array([0, 1]), size, "binomial")
+        return self._tabled(f"binomial:1:{share!r}", array([1.0 - share]), array([0, 1]), size, "binomial")
 
     def multinomial(self, num_draws: Any, law: Any, size: Any) -> Any:
         """One draw as a one-hot row; several draws are refused."""
-        weights = np.array(law, dtype=np.float64)
+        weights = array(law, dtype=np.float64)
         if int(num_draws) != 1 or weights.ndim != 1:
             raise self.run.refuse("multinomial of more than one draw", "multinomial")
         if not (weights >= 0.0).all() or weights[:-1].sum() > 1.0 + 1e-12:
@@ -173,9 +173,31 @@ class OneHotArray(DeferredArray):
         return self._leaves[0] if self.ndim == 1 else DeferredArray.of(self.run, list(self._leaves), self.shape[:-1])
 
 
+_EDGES: dict[tuple[bytes, str, int], NDArray[np.float64]] = {}
+
+
+def _choice_edges(probabilities: Any, length: int) -> NDArray[np.float64]:
+    """Where numpy's choice cuts [0, 1). Remembered by the bytes of the law: an enumeration asks for few laws often."""
+    given = asarray(probabilities)
+    key = (given.tobytes(), given.dtype.str, length)
+    edges = _EDGES.get(key)
+    if edges is None:
+        cumulative = checked_law(given, length).cumsum()
+        edges = (cumulative / cumulative[-1])[:-1]
+        if len(_EDGES) > 4096:
+            _EDGES.clear()
+        _EDGES[key] = edges
+    return edges
+
+
+@functools.lru_cache(maxsize=64)
+def _first_integers(count: int) -> NDArray[np.int64]:
+    return np.arange(count)
+
+
 def checked_law(probabilities: Any, length: int) -> NDArray[np.float64]:
     """The probabilities as numpy's choice accepts them; raises ValueError with numpy's words where it would."""
-    given = np.asarray(probabilities)
+    given = asarray(probabilities)
     law = given.astype(np.float64)
     if law.ndim != 1:
         raise ValueError("p must be 1-dimensional")
@@ -202,9 +224,11 @@ def sizes(size: Any) -> tuple[int, ...]:
 
 
 def _population(values: Any) -> NDArray[Any]:
-    array = np.asarray(values)
+    if type(values) is int:
+        return _first_integers(values)
+    array = asarray(values)
     if array.ndim == 0:
-        return np.arange(int(array))
+        return _first_integers(int(array))
     if array.ndim > 1:
         raise ValueError("choice among the rows of a matrix is not supported while a law is enumerated")
     return array

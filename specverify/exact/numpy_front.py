@@ -11,11 +11,10 @@ import numpy as np
 
 from specverify.core.errors import UsageError
 from specverify.exact.deferred import Deferred
-from specverify.exact.errors import NotEnumerable
 from specverify.exact.numpy_arrays import DeferredArray, Standin, SymbolArray, as_block, decided
 from specverify.exact.numpy_draws import Draws
 from specverify.exact.numpy_generators import SymbolicGenerator, SymbolicRandomState
-from specverify.exact.patching import is_own_caller, live_objects, replaced
+from specverify.exact.patching import is_own_caller, replaced
 from specverify.exact.program import Salt
 from specverify.exact.run import Run
 from specverify.exact.scalar import Symbol
@@ -41,13 +40,12 @@ class NumpyFront:
     """Makes numpy's random draws symbolic while a law is enumerated."""
 
     name = "numpy"
+    generator_types: tuple[type, ...] = (_RealGenerator, _RealRandomState)
 
     def __init__(self) -> None:
         self._run: Run | None = None
         self._global: SymbolicRandomState | None = None
         self._bit_generators: dict[int, tuple[Any, Draws]] = {}
-        self._hidden: list[tuple[Any, str]] = []
-        self._is_first_run = True
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -66,23 +64,15 @@ class NumpyFront:
     def begin_run(self, run: Run) -> None:
         self._run = run
         self._bit_generators = {}
-        if self._is_first_run:
-            self._hidden = [(thing, _state(thing)) for thing in live_objects((_RealGenerator, _RealRandomState))]
-        self._global = SymbolicRandomState(Draws(run, run.streams.seeded("numpy", "global")), self._seeded_legacy)
+        self._global = None
 
     def end_run(self) -> None:
-        run, self._run = self._run, None
-        if run is None or not self._is_first_run:
-            return
-        self._is_first_run = False
-        for thing, state in self._hidden:
-            if _state(thing) != state and run.failure is None:
-                # Kept on the run: the enumeration raises it when the run is over.
-                run.failure = NotEnumerable(
-                    "the program draws from a numpy generator that was made before it was called; pass one in",
-                    f"numpy.random.{type(thing).__name__}",
-                )
-        self._hidden = []
+        self._run = None
+
+    def generator_state(self, generator: Any) -> str:
+        """State of a real generator, to see whether the program drew from it."""
+        bits = generator.bit_generator if isinstance(generator, _RealGenerator) else generator._bit_generator
+        return str(bits.state)
 
     def generator(self, run: Run, stream: Stream) -> SymbolicGenerator:
         return SymbolicGenerator(Draws(run, stream))
@@ -136,8 +126,11 @@ class NumpyFront:
         real = getattr(np.random, name)
 
         def function(*args: Any, **kwargs: Any) -> Any:
-            if self._run is None or self._global is None:
+            if self._run is None:
                 return real(*args, **kwargs)
+            if self._global is None:
+                draws = Draws(self._run, self._run.streams.seeded("numpy", "global"))
+                self._global = SymbolicRandomState(draws, self._seeded_legacy)
             return getattr(self._global, name)(*args, **kwargs)
 
         function.__name__ = name
@@ -184,7 +177,7 @@ class NumpyFront:
 
     def _array_constructor(self, real: _Real) -> _Real:
         def constructor(value: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._run is None or not _holds_standin(value):
+            if type(value) is np.ndarray or self._run is None or not _holds_standin(value):
                 return real(value, *args, **kwargs)
             return _constructed(self._run, real, value, *args, **kwargs)
 
@@ -235,11 +228,6 @@ def _any_symbol(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return any(_any_symbol(part) for part in value)
     return isinstance(value, Symbol | SymbolArray)
-
-
-def _state(generator: Any) -> str:
-    bits = generator.bit_generator if isinstance(generator, _RealGenerator) else generator._bit_generator
-    return str(bits.state)
 
 
 def _plain_seed(seed: Any) -> Any:

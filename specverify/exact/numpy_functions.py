@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy import asarray
 
 from specverify.exact import conditions, deferred, selections, symbols
 from specverify.exact.deferred import Deferred
@@ -34,7 +35,7 @@ def apply_function(run: Run, function: Any, args: tuple[Any, ...], kwargs: dict[
     if name in _METHODS and isinstance(first, Standin):
         return getattr(first, name)(*args[1:], **kwargs)
     if name in _MOVES and isinstance(first, Standin) and not _has_standin(args[1:]):
-        return first.reorganised(lambda column: np.asarray(function(column, *args[1:], **kwargs)))
+        return first.reorganised(lambda column: asarray(function(column, *args[1:], **kwargs)))
     if name in _JOINS:
         return _joined(run, function, name, *args, **kwargs)
     if _has_symbol((args, kwargs)):
@@ -147,7 +148,7 @@ def _joined(run: Run, function: Any, name: str, *args: Any, **kwargs: Any) -> An
 def _boxed(value: Any) -> Any:
     if isinstance(value, DeferredArray):
         return value.values
-    return object_array([value]).reshape(()) if isinstance(value, Deferred) else np.asarray(value).astype(object)
+    return object_array([value]).reshape(()) if isinstance(value, Deferred) else asarray(value).astype(object)
 
 
 def _has_standin(value: Any) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy import asarray
 
 from specverify.exact import algebra, conditions
 from specverify.exact.deferred import Deferred, combined
@@ -98,14 +99,31 @@ def _on_symbols(run: Run, name: str, inputs: tuple[Any, ...]) -> Any:
         return _wrapped(_absolute(as_block(run, inputs[0])))
     if name in ("power", "float_power"):
         return _power(run, *inputs)
-    if name in ("divide", "true_divide") and not isinstance(inputs[1], Symbol | SymbolArray):
-        # Dividing by a number rounds once; multiplying by its reciprocal would round twice.
-        return _wrapped(_divided(as_block(run, inputs[0]), np.asarray(decided(inputs[1]), dtype=np.float64)))
+    if name in _BINARY and not all(isinstance(value, Symbol | SymbolArray) for value in inputs):
+        return _wrapped(_with_number(run, name, *inputs))
     if name in _UNARY:
         return _wrapped(_UNARY[name](as_block(run, inputs[0])))
     if name in _BINARY:
         return _wrapped(_BINARY[name](as_block(run, inputs[0]), as_block(run, inputs[1])))
     raise run.refuse("not supported on random numbers", f"numpy.{name}")
+
+
+def _with_number(run: Run, name: str, first: Any, second: Any) -> Symbols:
+    """One of the two operands is plain."""
+    if isinstance(first, Symbol | SymbolArray):
+        block, number = as_block(run, first), asarray(decided(second), dtype=np.float64)
+        if name == "add":
+            return algebra.shift(block, number)
+        if name == "subtract":
+            return algebra.shift(block, -number)
+        # Dividing by a number rounds once; multiplying by its reciprocal would round twice.
+        return algebra.scale(block, number) if name == "multiply" else _divided(block, number)
+    number, block = asarray(decided(first), dtype=np.float64), as_block(run, second)
+    if name == "add":
+        return algebra.shift(block, number)
+    if name == "subtract":
+        return algebra.shift(algebra.negative(block), number)
+    return algebra.scale(block if name == "multiply" else algebra.power(block, -1.0), number)
 
 
 def compare(run: Run, name: str, first: Any, second: Any) -> Any:
@@ -116,7 +134,7 @@ def compare(run: Run, name: str, first: Any, second: Any) -> Any:
     if isinstance(second, Symbol | SymbolArray):
         block, number = algebra.add(block, algebra.negative(as_block(run, second))), np.zeros(())
     else:
-        number = np.asarray(decided(second), dtype=np.float64)
+        number = asarray(decided(second), dtype=np.float64)
     result = conditions.compare(block, name, number)
     if bool((result.variable < 0).all()):
         return result.below[()]
@@ -130,7 +148,7 @@ def _clamped(run: Run, name: str, first: Any, second: Any) -> Any:
         first, second = second, first
     if isinstance(second, Symbol | SymbolArray):
         raise run.refuse("the larger of two random values has no closed form", f"numpy.{name}")
-    bound = np.asarray(decided(second), dtype=np.float64)
+    bound = asarray(decided(second), dtype=np.float64)
     low, high = (bound, None) if name in ("maximum", "fmax") else (None, bound)
     return _wrapped(conditions.clamp(as_block(run, first), low, high))
 
@@ -160,8 +178,9 @@ def _power(run: Run, base: Any, exponent: Any) -> Any:
     if isinstance(exponent, Symbol | SymbolArray):
         if isinstance(base, Symbol | SymbolArray):
             raise run.refuse("a power of two random values has no closed form", "numpy.power")
-        return _wrapped(algebra.exp(algebra.scale(as_block(run, exponent), np.log(np.asarray(decided(base), dtype=np.float64)))))
-    return _wrapped(algebra.power(as_block(run, base), np.asarray(decided(exponent), dtype=np.float64)))
+        log_base = np.log(asarray(decided(base), dtype=np.float64))
+        return _wrapped(algebra.exp(algebra.scale(as_block(run, exponent), log_base)))
+    return _wrapped(algebra.power(as_block(run, base), asarray(decided(exponent), dtype=np.float64)))
 
 
 def _on_deferred(run: Run, ufunc: Any, name: str, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -193,7 +212,7 @@ def _connected(run: Run, name: str, first: Any, second: Any) -> Any:
     for lazy, plain in ((first, second), (second, first)):
         if not isinstance(lazy, ConditionArray) or isinstance(plain, Deferred | DeferredArray):
             continue
-        truth = np.asarray(plain)
+        truth = asarray(plain)
         if truth.dtype != np.bool_:
             break
         shape = np.broadcast_shapes(lazy.shape, truth.shape)

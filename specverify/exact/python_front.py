@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from numpy import array, asarray
 
-from specverify.exact.errors import NotEnumerable
 from specverify.exact.leaves import Piecewise
 from specverify.exact.numpy_arrays import SymbolArray
-from specverify.exact.patching import live_objects, replaced
+from specverify.exact.patching import replaced
 from specverify.exact.program import Salt
 from specverify.exact.run import Run
 from specverify.exact.scalar import Symbol
@@ -77,7 +77,7 @@ class SymbolicRandom(_RealRandom):
         values = range(int(start), int(stop), int(step))
         if not values:
             raise ValueError(f"empty range for randrange() ({start}, {stop}, {step})")
-        return self._among(np.array(values) if len(values) <= _MAX_INTEGERS else None, len(values), "randrange")
+        return self._among(array(values) if len(values) <= _MAX_INTEGERS else None, len(values), "randrange")
 
     def randint(self, a: int, b: int) -> Any:
         return self.randrange(a, b + 1)
@@ -102,7 +102,7 @@ class SymbolicRandom(_RealRandom):
         if not math.isfinite(total):
             raise ValueError("Total of weights must be finite")
         # bisect(cum_weights, random() * total, 0, n - 1) in CPython's random.py.
-        edges = np.asarray(cum_weights[:-1], dtype=np.float64) / total
+        edges = asarray(cum_weights[:-1], dtype=np.float64) / total
         return [Piecewise(self.run, self._read("double"), edges, values, "random.choices") for _ in range(k)]
 
     def __copy__(self) -> SymbolicRandom:
@@ -141,12 +141,11 @@ class PythonFront:
     """Makes the draws of Python's random module symbolic while a law is enumerated."""
 
     name = "random"
+    generator_types: tuple[type, ...] = (_RealRandom,)
 
     def __init__(self) -> None:
         self._run: Run | None = None
         self._global: SymbolicRandom | None = None
-        self._hidden: list[tuple[Any, Any]] = []
-        self._is_first_run = True
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -160,22 +159,14 @@ class PythonFront:
 
     def begin_run(self, run: Run) -> None:
         self._run = run
-        if self._is_first_run:
-            self._hidden = [(thing, thing.getstate()) for thing in live_objects((_RealRandom,))]
-        self._global = SymbolicRandom(run, run.streams.seeded("random", "global"), self._seeded)
+        self._global = None
 
     def end_run(self) -> None:
-        run, self._run = self._run, None
-        if run is None or not self._is_first_run:
-            return
-        self._is_first_run = False
-        for thing, state in self._hidden:
-            if thing.getstate() != state and run.failure is None:
-                run.failure = NotEnumerable(
-                    "the program draws from a random.Random that was made before it was called; pass the generator in",
-                    "random.Random",
-                )
-        self._hidden = []
+        self._run = None
+
+    def generator_state(self, generator: Any) -> Any:
+        """State of a real generator, to see whether the program drew from it."""
+        return generator.getstate()
 
     def generator(self, run: Run, stream: Stream) -> SymbolicRandom:
         return SymbolicRandom(run, stream, self._seeded)
@@ -205,8 +196,10 @@ class PythonFront:
         real = getattr(random, name)
 
         def function(*args: Any, **kwargs: Any) -> Any:
-            if self._run is None or self._global is None:
+            if self._run is None:
                 return real(*args, **kwargs)
+            if self._global is None:
+                self._global = SymbolicRandom(self._run, self._run.streams.seeded("random", "global"), self._seeded)
             return getattr(self._global, name)(*args, **kwargs)
 
         function.__name__ = name

@@ -11,12 +11,13 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
+from numpy import array
 
 from specverify.exact import algebra, conditions
 from specverify.exact.deferred import Deferred
 from specverify.exact.leaves import Condition
 from specverify.exact.run import Run
-from specverify.exact.symbols import LOG_E, POWER_E, POWER_U, Symbols
+from specverify.exact.symbols import LOG_E, POWER_E, POWER_U, Form, Symbols
 
 _MIRRORED_COMPARISON = {
     "less": "greater",
@@ -50,13 +51,14 @@ class Symbol:
         """The same symbol as a block of shape ()."""
         return Symbols(
             self.run,
-            np.array(self.variable, dtype=np.int64),
-            np.array(self.kind, dtype=np.uint8),
-            np.array(self.mirror),
-            np.array(self.a),
-            np.array(self.b),
-            np.array(self.c),
-            np.array(self.parent, dtype=np.int64),
+            array(self.variable, dtype=np.int64),
+            array(self.kind, dtype=np.uint8),
+            array(self.mirror),
+            array(self.a),
+            array(self.b),
+            array(self.c),
+            array(self.parent, dtype=np.int64),
+            form=[Form(self.kind, self.mirror, self.c, self.a == 0.0 and self.b > 0.0)],
         )
 
     # Arithmetic -----------------------------------------------------------------------------------------------
@@ -169,7 +171,7 @@ class Symbol:
         if self.kind == POWER_U and self.c == 1.0 and not self.mirror:
             threshold, increasing = (number - self.a) / self.b, self.b > 0.0
         else:
-            thresholds, directions = conditions.thresholds(self.block(), np.array(number))
+            thresholds, directions = conditions.thresholds(self.block(), array(number))
             threshold, increasing = float(thresholds), bool(directions)
         return Condition(self.run, self.variable, threshold, increasing == operation.startswith("less"))
 

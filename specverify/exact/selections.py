@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy import asarray
 from numpy.typing import NDArray
 
 from specverify.exact.conditions import Conditions, race, thresholds
 from specverify.exact.deferred import Deferred, Function, Get, conjunction, disjunction, total
 from specverify.exact.leaves import Condition, Piecewise, Race
-from specverify.exact.symbols import Floats, Symbols
+from specverify.exact.symbols import POWER_U, Floats, Symbols
 
 # Below this many entries, conditions of mixed direction on one variable are evaluated on every cell.
 _MAX_MIXED = 512
@@ -93,9 +94,14 @@ def search(symbol: Symbols, sorted_values: NDArray[Any], operation: str = "searc
 
     Sides left and right agree, as equality has probability zero.
     """
-    row = np.asarray(sorted_values, dtype=np.float64)
+    row = asarray(sorted_values, dtype=np.float64)
     if int(symbol.variable.reshape(-1)[0]) < 0:
         return int(np.searchsorted(row, float(symbol.a.reshape(-1)[0])))
+    form = symbol.form[0]
+    if form is not None and form.kind == POWER_U and form.c == 1.0 and form.is_pure and not form.mirror and len(row):
+        flat = symbol.reshaped((1,))
+        edges = np.maximum.accumulate(np.minimum(np.maximum(row / flat.b[0], 0.0), 1.0))
+        return Piecewise(symbol.run, int(flat.variable[0]), edges, np.arange(len(row) + 1), operation)
     edges, increasing = thresholds(symbol.reshaped((1,)).broadcast(row.shape), row)
     if not len(row):
         return 0
