@@ -10,8 +10,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from specverify.exact.deferred import Deferred
-from specverify.exact.scalar import Symbol, from_block
-from specverify.exact.torch_state import TorchState, to_tensor
+from specverify.exact.scalar import Symbol
+from specverify.exact.torch_state import TorchState, raw_list, to_tensor
 
 _Tensor = torch.Tensor
 
@@ -50,7 +50,7 @@ def scalar_tensor(state: TorchState, value: Any) -> torch.Tensor:
     """A random number of Python code as a tensor without dimensions."""
     with state.aside():
         if isinstance(value, Symbol):
-            return state.put_symbols(torch.zeros((), dtype=torch.float64), value.block())
+            return state.put_items(torch.zeros((), dtype=torch.float64), [value])
         number = torch.tensor(value.resolve()) if value.is_decided else torch.zeros((), dtype=torch.int64)
         return number if value.is_decided else state.put_items(number, [value])
 
@@ -65,11 +65,11 @@ def _item(mode: SymbolicCalls, state: TorchState, func: Any, args: Any, kwargs: 
 
 
 def _scalar(mode: SymbolicCalls, state: TorchState, element: int, dtype: torch.dtype) -> Any:
-    if element > 0:
-        return from_block(state.elements.symbols(np.array([element]))[0])
-    number = state.item(element)
-    if isinstance(number, Deferred) and not mode.defers_items:
+    number = state.elements.get(element)
+    if isinstance(number, Deferred) and (number.is_decided or not mode.defers_items):
         number = number.resolve()
+    if isinstance(number, Symbol):
+        return number
     return number if isinstance(number, Deferred) else _typed(number, dtype)
 
 
@@ -89,11 +89,6 @@ def _tolist(mode: SymbolicCalls, state: TorchState, func: Any, args: Any, kwargs
                 ]
                 return nested(flat, tuple(args[0].shape))
     return func(*args, **kwargs)
-
-
-def raw_list(tensor: torch.Tensor) -> list[Any]:
-    """The elements in memory, placeholders included, in order."""
-    return tensor.detach().cpu().reshape(-1).tolist()  # type: ignore[no-any-return]
 
 
 def nested(flat: list[Any], shape: tuple[int, ...]) -> Any:
@@ -190,9 +185,9 @@ def _flatten(state: TorchState, data: Any) -> Any:
         ids = state.ids(data) if state.store.shadows else None
         yield [0] * data.numel() if ids is None else ids.ravel().tolist()
     elif isinstance(data, Symbol):
-        yield state.elements.add_symbols(data.block().reshaped((1,))).tolist()
+        yield [state.elements.add(data)]
     elif isinstance(data, Deferred) and not data.is_decided:
-        yield [state.elements.add_node(data)]
+        yield [state.elements.add(data)]
     elif isinstance(data, np.ndarray):
         yield [0] * data.size
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,11 @@ from specverify.exact.conditions import Conditions
 from specverify.exact.deferred import Deferred
 from specverify.exact.leaves import Categorical
 from specverify.exact.run import Run
-from specverify.exact.symbols import exponential_symbols, uniform_symbols
+from specverify.exact.scalar import Symbol
+from specverify.exact.symbols import POWER_E, exponential_symbols, uniform_symbols
 from specverify.exact.torch_elements import Ids
 from specverify.exact.torch_mode import DRAWS, Call
-from specverify.exact.torch_state import to_numbers
+from specverify.exact.torch_state import SMALL, to_numbers
 
 # Uniform integers from a wider range are refused: they are seeds, not tokens.
 _MAX_RANGE = 1 << 17
@@ -111,13 +113,21 @@ def _uniform(call: Call) -> Any:
     result, reading = _drawn(call)
     if not result.dtype.is_floating_point:
         raise call.refuse("uniform draws of this type are not modelled")
-    shape = tuple(result.shape)
-    block = uniform_symbols(call.state.run, _variables(call, result, reading, ("uniform",)), shape)
+    state, shape = call.state, tuple(result.shape)
+    variables = _variables(call, result, reading, ("uniform",))
     low, high = (0.0, 1.0) if call["from"] is None else (float(call["from"]), float(call["to"]))
+    _note_grid(call, result)
+    if variables.size <= SMALL:
+        symbols = (Symbol(state.run, variable, a=low, b=high - low) for variable in variables.ravel().tolist())
+        return _put(call, result, _filed(call, symbols, shape))
+    block = uniform_symbols(state.run, variables, shape)
     if (low, high) != (0.0, 1.0):
         block = algebra.shift(algebra.scale(block, high - low), low)
-    _note_grid(call, result)
-    return _put(call, result, call.state.elements.add_symbols(block))
+    return _put(call, result, state.elements.add_symbols(block))
+
+
+def _filed(call: Call, symbols: Iterable[Symbol], shape: tuple[int, ...]) -> Ids:
+    return np.array([call.state.elements.add(symbol) for symbol in symbols], dtype=np.int64).reshape(shape)
 
 
 def _note_grid(call: Call, result: torch.Tensor) -> None:
@@ -133,8 +143,12 @@ def _exponential(call: Call) -> Any:
     result, reading = _drawn(call)
     rate = float(call["lambd"])
     variables = _variables(call, result, reading, ("exponential", result.dtype))
-    block = exponential_symbols(call.state.run, variables, tuple(result.shape), scale=1.0 / rate)
-    return _put(call, result, call.state.elements.add_symbols(block))
+    state, shape = call.state, tuple(result.shape)
+    if variables.size <= SMALL:
+        symbols = (Symbol(state.run, variable, POWER_E, b=1.0 / rate) for variable in variables.ravel().tolist())
+        return _put(call, result, _filed(call, symbols, shape))
+    block = exponential_symbols(state.run, variables, shape, scale=1.0 / rate)
+    return _put(call, result, state.elements.add_symbols(block))
 
 
 def _bernoulli(call: Call) -> Any:
@@ -175,7 +189,7 @@ def _multinomial(call: Call) -> Any:
             else:
                 draws = SuccessiveDraws(state.run, row, operation)
                 nodes.extend(Rank(state.run, draws, number) for number in range(num_draws))
-        return np.array([state.elements.add_node(node) for node in nodes], dtype=np.int64)
+        return np.array([state.elements.add(node) for node in nodes], dtype=np.int64)
 
     kind = (operation, num_draws, replacement, source.dtype, weights.tobytes())
     ids = state.streams.numbers(reading, kind=kind, count=result.numel(), dtype=result.dtype, make=make)
@@ -205,7 +219,7 @@ def _integers(call: Call, low: int, high: int) -> Any:
     def make(count: int) -> Ids:
         state.run.num_random_calls += 1
         nodes = (Categorical(state.run, values, law, "randint") for _ in range(count))
-        return np.array([state.elements.add_node(node) for node in nodes], dtype=np.int64)
+        return np.array([state.elements.add(node) for node in nodes], dtype=np.int64)
 
     ids = state.streams.numbers(
         reading, kind=("randint", low, high), count=result.numel(), dtype=result.dtype, make=make
@@ -221,7 +235,7 @@ def _randperm(call: Call) -> Any:
         state.run.num_random_calls += 1
         draws = SuccessiveDraws(state.run, np.ones(count), "randperm")
         nodes = (Rank(state.run, draws, number) for number in range(count))
-        return np.array([state.elements.add_node(node) for node in nodes], dtype=np.int64)
+        return np.array([state.elements.add(node) for node in nodes], dtype=np.int64)
 
     ids = state.streams.numbers(
         reading, kind=("randperm",), count=result.numel(), dtype=result.dtype, make=make

@@ -1,32 +1,78 @@
-"""What the ids of a mirror stand for: a symbol, a condition on a variable, or a node that is decided when asked for."""
+"""What the ids of a mirror stand for: a symbol, a condition on a variable, or a number that waits to be decided.
+
+Elements of large tensors are rows of tables of columns, which cost no object each; elements of small tensors are
+objects, which cost no dozen of array operations each. Both kinds mix freely.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specverify.exact.conditions import Conditions
+from specverify.exact.deferred import Deferred
+from specverify.exact.leaves import Condition
 from specverify.exact.run import Run
+from specverify.exact.scalar import Symbol, from_block
+from specverify.exact.selections import condition_at
 from specverify.exact.symbols import CONSTANT, Symbols
 
 Ids = NDArray[np.int64]
 
-# Ids above 0 are rows of the run's symbol table (continuous values), ids below 0 are discrete: conditions down to
-# here, nodes beyond.
-_FIRST_NODE = -(1 << 40)
+# Ids above 0 are continuous values, ids below 0 are discrete; those nearer to 0 than this are rows of tables, those
+# beyond are objects.
+_FIRST_OBJECT = 1 << 40
 
 
 class Elements:
-    """Tables of everything symbolic that tensors of one run hold, by id."""
+    """Everything symbolic that tensors of one run hold, by id."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self._conditions = _no_conditions(run, 256)
+        self._conditions = no_conditions(run, (0,))
         self._num_conditions = 0
-        self._nodes: list[Any] = []
+        self._symbols: list[Symbol] = []
+        self._deferred: list[Deferred] = []
         self._truths: set[int] = set()
+        self._objects: dict[int, Any] = {}
+        self._rows: dict[int, int] = {}
+
+    # Objects --------------------------------------------------------------------------------------------------
+
+    def add(self, value: Symbol | Deferred, *, is_truth: bool = False) -> int:
+        """Id of one random number. is_truth: it is known to be 0 or 1."""
+        if isinstance(value, Symbol):
+            self._symbols.append(value)
+            return _FIRST_OBJECT + len(self._symbols)
+        self._deferred.append(value)
+        element = -_FIRST_OBJECT - len(self._deferred)
+        if is_truth or isinstance(value, Condition):
+            self._truths.add(element)
+        return element
+
+    def get(self, element: int) -> Any:
+        """The random number behind an id, as one object; always the same object for the same id."""
+        if element > _FIRST_OBJECT:
+            return self._symbols[element - _FIRST_OBJECT - 1]
+        if element < -_FIRST_OBJECT:
+            return self._deferred[-_FIRST_OBJECT - element - 1]
+        found = self._objects.get(element)
+        if found is None:
+            if element > 0:
+                found = from_block(self.run.table.take(np.array(element - 1)))
+            else:
+                found = condition_at(self._conditions, -1 - element)
+            self._objects[element] = found
+        return found
+
+    def is_truth(self, element: int) -> bool:
+        """Whether an id below 0 stands for a number that can only be 0 or 1."""
+        return element >= -_FIRST_OBJECT or element in self._truths
+
+    # Blocks ---------------------------------------------------------------------------------------------------
 
     def add_symbols(self, block: Symbols) -> Ids:
         """Ids in the block's shape, 0 where the entry is a plain number."""
@@ -40,51 +86,64 @@ class Elements:
 
     def symbols(self, ids: Ids) -> Symbols:
         """The symbols behind ids above 0, in the shape of ids."""
+        if ids.size and int(ids.max()) > _FIRST_OBJECT:
+            ids = ids.copy()
+            for position in np.argwhere(ids > _FIRST_OBJECT).tolist():
+                ids[tuple(position)] = self._row(int(ids[tuple(position)])) + 1
         return self.run.table.take(ids - 1)
+
+    def _row(self, element: int) -> int:
+        row = self._rows.get(element)
+        if row is None:
+            row = self._rows[element] = int(self.run.table.append(self.get(element).block()))
+        return row
 
     def add_conditions(self, block: Conditions) -> Ids:
         """Ids in the block's shape, 0 where the truth is known."""
-        open_entries = block.variable >= 0
+        undecided = block.variable >= 0
         ids = np.zeros(block.shape, dtype=np.int64)
-        count = int(np.count_nonzero(open_entries))
+        count = int(np.count_nonzero(undecided))
         if not count:
             return ids
         start, stop = self._num_conditions, self._num_conditions + count
         if stop > self._conditions.size:
-            grown = _no_conditions(self.run, max(2 * self._conditions.size, stop))
+            grown = no_conditions(self.run, (max(2 * self._conditions.size, stop, 256),))
             for column, old in zip(grown.columns, self._conditions.columns, strict=True):
                 column[:start] = old[:start]
             self._conditions = grown
         for column, new in zip(self._conditions.columns, block.columns, strict=True):
-            column[start:stop] = new[open_entries]
+            column[start:stop] = new[undecided]
         self._num_conditions = stop
-        ids[open_entries] = -1 - np.arange(start, stop)
+        ids[undecided] = -1 - np.arange(start, stop)
         return ids
 
-    def conditions(self, ids: Ids) -> Conditions:
-        """The conditions behind ids below 0 that are no nodes, in the shape of ids."""
-        return self._conditions[-1 - ids]
-
-    def add_node(self, node: Any, *, is_truth: bool = False) -> int:
-        """Id of an undecided number. is_truth: it is known to be 0 or 1."""
-        self._nodes.append(node)
-        element = _FIRST_NODE - len(self._nodes) + 1
-        if is_truth:
-            self._truths.add(element)
-        return element
-
-    def is_truth(self, element: int) -> bool:
-        """Whether an id below 0 stands for a number that can only be 0 or 1."""
-        return element > _FIRST_NODE or element in self._truths
-
-    def node(self, element: int) -> Any:
-        return self._nodes[_FIRST_NODE - element]
-
-
-def is_node(ids: Any) -> Any:
-    """Whether ids (a number or an array) are of nodes."""
-    return ids <= _FIRST_NODE
+    def conditions(self, ids: Ids, truths: NDArray[Any]) -> Conditions | None:
+        """The conditions behind ids, with plain truths where the id is 0; None where anything else is among them."""
+        block = no_conditions(self.run, ids.shape)
+        block.below[...] = truths
+        rows = (ids < 0) & (ids >= -_FIRST_OBJECT)
+        if rows.any():
+            numbers = -1 - ids[rows]
+            for column, known in zip(block.columns, self._conditions.columns, strict=True):
+                column[rows] = known[numbers]
+        for position in map(tuple, np.argwhere((ids > 0) | (ids < -_FIRST_OBJECT)).tolist()):
+            condition = self.get(int(ids[position]))
+            if not isinstance(condition, Condition) or condition.is_decided:
+                return None
+            block.variable[position] = condition.variable
+            block.threshold[position] = condition.threshold
+            block.below[position] = condition.below
+        return block
 
 
-def _no_conditions(run: Run, count: int) -> Conditions:
-    return Conditions(run, np.full(count, CONSTANT, dtype=np.int64), np.zeros(count), np.zeros(count, dtype=np.bool_))
+def no_conditions(run: Run, shape: tuple[int, ...]) -> Conditions:
+    """A block of plain truth values, all false, to be filled in."""
+    return Conditions(
+        run, np.full(shape, CONSTANT, dtype=np.int64), np.zeros(shape), np.zeros(shape, dtype=np.bool_)
+    )
+
+
+def one_variable(items: Sequence[Any]) -> bool:
+    """Whether the undecided ones among these are all conditions on one and the same variable, and more than one."""
+    variables = {item.variable if isinstance(item, Condition) else None for item in items if isinstance(item, Deferred)}
+    return len(variables) == 1 and None not in variables

@@ -14,9 +14,9 @@ from specverify.exact.program import Salt
 from specverify.exact.run import Run
 from specverify.exact.streams import Stream
 from specverify.exact.symbols import uniform_symbols
-from specverify.exact.torch_calls import SymbolicCalls, nested, raw_list
+from specverify.exact.torch_calls import SymbolicCalls, nested
 from specverify.exact.torch_mode import SymbolicMode
-from specverify.exact.torch_state import FocusRow, TorchState
+from specverify.exact.torch_state import FocusRow, TorchState, raw_list
 
 __all__ = ["FocusRow", "TorchFront"]
 
@@ -102,8 +102,7 @@ class TorchFront:
             if ids is not None:
                 if (ids > 0).any():
                     raise state.run.refuse("the program returns a continuous random value", "output")
-                flat = ids.ravel().tolist()
-                plain = [state.item(element) if element else number for element, number in zip(flat, plain, strict=True)]
+                plain = state.objects(ids.ravel().tolist(), plain)
             return _tuples(nested(plain, tuple(value.shape)))
 
     def reseed(self, seed: int) -> None:

@@ -6,14 +6,13 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
-from specverify.exact.conditions import Conditions
 from specverify.exact.deferred import Deferred, Function, Get, conjunction, disjunction, selected
+from specverify.exact.leaves import Condition
 from specverify.exact.run import Run
-from specverify.exact.symbols import CONSTANT
 from specverify.exact.torch_mode import HANDLERS, Call
+from specverify.exact.torch_state import SMALL
 
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add,
@@ -38,7 +37,6 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
 _UNARY: dict[str, Callable[[Any], Any]] = {
     "neg": operator.neg,
     "abs": abs,
-    "logical_not": operator.not_,
     "relu": lambda value: max(value, 0),
     "floor": lambda value: value,
     "trunc": lambda value: value,
@@ -96,9 +94,6 @@ def elementwise(call: Call) -> Any:
     if function is None or (alpha is not None and alpha != 1):
         state.settle(operands, str(call.func))
         return call.native()
-    negated = _negated(call)
-    if negated is not None:
-        return negated
     result = call.native()
     return _put(call, result, operands, _short_circuit(call, result) or function)
 
@@ -122,6 +117,8 @@ def _applied(run: Run, function: Callable[..., Any], parts: Sequence[Any]) -> An
         return _connected(run, parts, conjunction, False)
     if function is _or:
         return _connected(run, parts, disjunction, True)
+    if function is _not and isinstance(parts[0], Condition):
+        return ~parts[0]
     if len(parts) == 1:
         return Function(run, tuple(parts), lambda get: function(get(0)))
     return Function(run, tuple(parts), lambda get: function(get(0), get(1)))
@@ -153,22 +150,24 @@ def _short_circuit(call: Call, result: torch.Tensor) -> Callable[..., Any] | Non
 
 
 def _negated(call: Call) -> Any:
-    """~ and logical_not of a block of conditions, without an object for each."""
-    value = call["self"]
-    is_not = call.name == "logical_not" or (call.name == "bitwise_not" and value.dtype is torch.bool)
-    block = call.state.conditions(value) if is_not else None
-    if block is None:
-        return None
-    return call.state.put_conditions(call.native(), block.inverted())
+    """~ and logical_not of conditions: further conditions, in a block where there are many."""
+    state, value = call.state, call["self"]
+    if value.numel() > SMALL:
+        block = state.conditions(value)
+        if block is not None:
+            return state.put_conditions(call.native(), block.inverted())
+    return _put(call, call.native(), [value], _not)
+
+
+def _not(value: Any) -> Any:
+    return not value
 
 
 def _bitwise_not(call: Call) -> Any:
     value = call["self"]
-    negated = _negated(call)
-    if negated is not None:
-        return negated
-    is_bool = value.dtype is torch.bool
-    return _put(call, call.native(), [value], operator.not_ if is_bool else operator.invert)
+    if value.dtype is torch.bool:
+        return _negated(call)
+    return _put(call, call.native(), [value], operator.invert)
 
 
 def _clamped(call: Call) -> Any:
@@ -236,13 +235,8 @@ def _isin(call: Call) -> Any:
     return _put(call, call.native(), [elements], lambda number: (number in accepted) is not invert)
 
 
-def truth_block(run: Run, truths: Any) -> Conditions:
-    """Plain truth values as a block of conditions."""
-    below = np.asarray(truths, dtype=np.bool_)
-    return Conditions(run, np.full(below.shape, CONSTANT, dtype=np.int64), np.zeros(below.shape), below)
-
-
 HANDLERS.update(dict.fromkeys(set(_BINARY) | set(_UNARY), elementwise))
 HANDLERS["bitwise_not"] = _bitwise_not
+HANDLERS["logical_not"] = _negated
 HANDLERS["where"] = _where
 HANDLERS["isin"] = _isin

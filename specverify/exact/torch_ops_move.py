@@ -70,7 +70,7 @@ def _mirror(state: TorchState, value: Any, dtype: torch.dtype) -> Any:
         ids = state.ids(value)
         if ids is None:
             return torch.zeros(value.shape, dtype=torch.int64)
-        return to_tensor(converted_ids(state, ids, value.dtype, dtype, "type conversion").copy())
+        return to_tensor(converted_ids(state, ids, value.dtype, dtype, "type conversion"))
     if isinstance(value, (list, tuple)):
         return [_mirror(state, entry, dtype) for entry in value]
     return 0 if value is not None else None
@@ -107,7 +107,7 @@ def converted_ids(state: TorchState, ids: Ids, source: torch.dtype, target: torc
 
         if target is torch.bool or source is torch.bool:
             raise state.run.refuse("a continuous random value is converted to a truth value", operation)
-        ids = floor_ids(state, ids, operation)
+        ids = floor_ids(state, ids, operation, towards_zero=True)
     if target is torch.bool or source.is_floating_point:
         convert = bool if target is torch.bool else int
         ids = np.array(
@@ -119,12 +119,12 @@ def converted_ids(state: TorchState, ids: Ids, source: torch.dtype, target: torc
 def _converted(state: TorchState, element: int, convert: type) -> int:
     if element == 0 or state.elements.is_truth(element):
         return element
-    item = state.item(element)
+    item = state.elements.get(element)
 
     def function(get: Get) -> Any:
         return convert(get(0))
 
-    return state.elements.add_node(Function(state.run, (item,), function), is_truth=convert is bool)
+    return state.elements.add(Function(state.run, (item,), function), is_truth=convert is bool)
 
 
 HANDLERS.update({name: moved for name in _MOVED if name != "where"})

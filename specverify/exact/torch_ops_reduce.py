@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from specverify.exact import selections
-from specverify.exact.deferred import Deferred, Function, Get, conjunction, disjunction, total
+from specverify.exact.conditions import Conditions
+from specverify.exact.deferred import Deferred, Function, Get, Leaf, conjunction, disjunction, product, resolved, total
 from specverify.exact.run import Run
-from specverify.exact.torch_elements import Ids
+from specverify.exact.symbols import Symbols
+from specverify.exact.torch_elements import one_variable
 from specverify.exact.torch_mode import HANDLERS, Call
 from specverify.exact.torch_ops_discrete import CountOfTruths
-from specverify.exact.torch_state import TorchState, to_tensor
+from specverify.exact.torch_state import SMALL, TorchState, to_numbers
 
 # Scans over longer rows are decided at once: each entry of a scan is an object that knows all before it.
 _MAX_SCAN = 256
@@ -29,67 +31,112 @@ class Unreadable(Deferred):
         raise self.run.refuse("the value of the largest or smallest random number is used, not only its position", "max")
 
     def leaves(self) -> Any:
-        self.resolve()
+        return iter((self.resolve(),))
 
     def value_given(self, values: dict[int, Any]) -> Any:
         return self.resolve()
 
 
+class Winner(Deferred):
+    """The position of a row's largest or smallest random number. Its weights are worked out when it is looked at.
+
+    Verifiers race over all rows and look at one.
+    """
+
+    __slots__ = ("_found", "entries", "largest", "operation")
+
+    def __init__(self, run: Run, entries: Callable[[], Symbols], *, largest: bool, operation: str) -> None:
+        super().__init__(run)
+        self.entries = entries
+        self.largest = largest
+        self.operation = operation
+        self._found: Any = None
+
+    def found(self) -> Any:
+        """The race, or the position where it is certain."""
+        if self._found is None:
+            self._found = selections.winner(self.entries(), largest=self.largest, operation=self.operation)
+        return self._found
+
+    def _decide(self) -> Any:
+        return resolved(self.found())
+
+    def leaves(self) -> Iterator[Leaf]:
+        found = self.found()
+        return found.leaves() if isinstance(found, Deferred) else iter(())
+
+    def value_given(self, values: dict[int, Any]) -> Any:
+        found = self.found()
+        return found.value_given(values) if isinstance(found, Deferred) else found
+
+
 class Rows:
-    """A tensor as rows along the reduced dimensions, and the way back to the result's shape."""
+    """A tensor as rows along the reduced dimensions: ids and the numbers in memory, [rows, length]."""
 
     def __init__(self, state: TorchState, value: torch.Tensor, dims: Sequence[int] | int | None) -> None:
-        if dims is None or dims == []:
-            dims = range(value.dim())
-        wanted = sorted({d % max(value.dim(), 1) for d in ([dims] if isinstance(dims, int) else dims)})
-        kept = [d for d in range(value.dim()) if d not in wanted]
         self.state = state
-        moved = value.permute(*kept, *wanted) if value.dim() > 1 else value
-        self.length = int(np.prod([value.shape[d] for d in wanted], dtype=np.int64)) if value.dim() else 1
-        self.count = value.numel() // self.length if self.length else int(np.prod([value.shape[d] for d in kept]))
-        self.moved = moved
+        self.is_bool = value.dtype is torch.bool
         ids = state.ids(value)
         assert ids is not None
-        self.ids: Ids = np.ascontiguousarray(np.transpose(ids, (*kept, *wanted))).reshape(self.count, self.length)
-        self.is_bool = value.dtype is torch.bool
-        self._flat: torch.Tensor | None = None
-
-    @property
-    def flat(self) -> torch.Tensor:
-        """The elements as a tensor [rows, length] that shares no memory with the argument; plain entries are right."""
-        if self._flat is None:
-            self._flat = self.moved.reshape(self.count, self.length).clone()
-            self.state.store.write(self._flat, self.ids)
-        return self._flat
+        if value.dim() <= 1:
+            self.length = value.numel()
+            self.ids = ids.reshape(1, self.length)
+            self.numbers = value.reshape(1, self.length)
+        else:
+            wanted = range(value.dim()) if dims is None or dims == [] else [dims] if isinstance(dims, int) else dims
+            reduced = sorted({dim % value.dim() for dim in wanted})
+            order = [dim for dim in range(value.dim()) if dim not in reduced] + reduced
+            self.length = int(np.prod([value.shape[dim] for dim in reduced]))
+            self.ids = ids.transpose(order).reshape(-1, self.length)
+            self.numbers = value.permute(order).reshape(-1, self.length)
+        self.count = len(self.ids)
 
     def are_truths(self, row: int) -> bool:
         """Whether every entry of the row can only be 0 or 1."""
         if self.is_bool:
             return True
-        if not all(self.state.elements.is_truth(element) for element in self.ids[row][self.ids[row] < 0].tolist()):
-            return False
-        numbers = self.flat[row][to_tensor(self.ids[row] == 0)]
-        return bool(((numbers == 0) | (numbers == 1)).all())
+        ids = self.ids[row].tolist()
+        is_truth = self.state.elements.is_truth
+        return all(
+            number in (0, 1) if element == 0 else element < 0 and is_truth(element)
+            for element, number in zip(ids, self.numbers[row].tolist(), strict=True)
+        )
 
     def items(self, row: int) -> list[Any]:
-        return self.state.items(self.flat[row], (self.length,))
+        return self.state.objects(self.ids[row].tolist(), self.numbers[row].tolist())
+
+    def entries(self, row: int) -> Callable[[], Symbols]:
+        """The row as it is now, to be made a block when it is wanted. Undecided numbers in it are decided then."""
+        state, ids, numbers = self.state, self.ids[row].copy(), to_numbers(self.numbers[row]).copy()
+
+        def block() -> Symbols:
+            for position in np.flatnonzero(ids < 0).tolist():
+                numbers[position] = state.elements.get(int(ids[position])).resolve()
+            return state.block_of(ids, numbers)
+
+        return block
+
+    def conditions(self, row: int) -> Conditions | None:
+        """A row of truth values as a block, where it is large or all on one variable; else None."""
+        if self.length > SMALL or one_variable(self.items(row)):
+            return self.state.conditions_of(self.ids[row], to_numbers(self.numbers[row]))
+        return None
 
 
 def _results(call: Call, rows: Rows, native: torch.Tensor, one: Callable[[int], Any], *, are_truths: bool = False) -> Any:
     """Puts one(row) where the row holds anything symbolic, and keeps the native result elsewhere."""
-    plain = native.reshape(-1).tolist()
-    symbolic = (rows.ids != 0).any(axis=1)
-    items = [one(row) if symbolic[row] else plain[row] for row in range(rows.count)]
+    symbolic = (rows.ids != 0).any(axis=1).tolist()
+    items = [one(row) if symbolic[row] else None for row in range(rows.count)]
     return call.state.put_items(native, items, are_truths=are_truths)
 
 
 def _position(call: Call, rows: Rows, row: int, *, largest: bool) -> Any:
     """Position of the largest or smallest entry of a row."""
-    state = call.state
+    run = call.state.run
     if (rows.ids[row] > 0).any():
-        return selections.winner(state.block(rows.flat[row], (rows.length,)), largest=largest, operation=call.name)
+        return Winner(run, rows.entries(row), largest=largest, operation=call.name)
     if rows.are_truths(row):
-        block = state.conditions(rows.flat[row])
+        block = rows.conditions(row)
         if block is not None:
             return selections.first_true(block if largest else block.inverted())
         items = rows.items(row)
@@ -97,7 +144,7 @@ def _position(call: Call, rows: Rows, row: int, *, largest: bool) -> Any:
         def first(get: Get) -> int:
             return next((index for index in range(len(items)) if bool(get(index)) is largest), 0)
 
-        return Function(state.run, items, first)
+        return Function(run, items, first)
     items = rows.items(row)
     best = max if largest else min
 
@@ -105,7 +152,7 @@ def _position(call: Call, rows: Rows, row: int, *, largest: bool) -> Any:
         numbers = [get(index) for index in range(len(items))]
         return numbers.index(best(numbers))
 
-    return Function(state.run, items, function)
+    return Function(run, items, function)
 
 
 def _argmax(call: Call) -> Any:
@@ -152,8 +199,8 @@ def _sum(call: Call) -> Any:
     def one(row: int) -> Any:
         if not rows.are_truths(row):
             return total(state.run, rows.items(row))
-        block = state.conditions(rows.flat[row])
-        if block is not None and len(np.unique(block.variable[block.variable >= 0])) == 1:
+        block = rows.conditions(row)
+        if block is not None:
             return selections.count_true(block)
         return CountOfTruths(state.run, rows.items(row))
 
@@ -176,8 +223,6 @@ def _all(call: Call) -> Any:
 
 
 def _prod(call: Call) -> Any:
-    from specverify.exact.deferred import product
-
     state = call.state
     rows = Rows(state, call["self"], call["dim"])
     _require_discrete(call, rows)
@@ -193,21 +238,15 @@ def _scan(call: Call) -> Any:
         state.settle([value], str(call.func))
         return call.native()
     native = call.native()
-    moved = native.movedim(call["dim"], -1) if native.dim() else native
+    moved = native.movedim(call["dim"], -1) if native.dim() > 1 else native
     scan = _products if call.name == "cumprod" else _sums
     items: list[Any] = []
-    truths: list[bool] = []
+    are_truths = call.name == "cumprod"
     for row in range(rows.count):
-        are_truths = rows.are_truths(row)
-        items.extend(scan(state.run, rows.items(row), are_truths))
-        truths.append(are_truths)
-    return state.put_items(moved, items, are_truths=call.name == "cumprod" and all(truths)) if moved is native else _put_back(
-        call, native, moved, items, all(truths)
-    )
-
-
-def _put_back(call: Call, native: torch.Tensor, moved: torch.Tensor, items: list[Any], are_truths: bool) -> torch.Tensor:
-    call.state.put_items(moved, items, are_truths=call.name == "cumprod" and are_truths)
+        row_is_truths = rows.are_truths(row)
+        items.extend(scan(state.run, rows.items(row), row_is_truths))
+        are_truths = are_truths and row_is_truths
+    state.put_items(moved, items, are_truths=are_truths)
     return native
 
 
@@ -233,9 +272,9 @@ def _product_of(run: Run, previous: Any, item: Any) -> Any:
 
 
 def _sums(run: Run, items: list[Any], are_truths: bool) -> list[Any]:
-    if are_truths:
-        return [CountOfTruths(run, items[: stop + 1]) if _any_open(items[: stop + 1]) else sum(items[: stop + 1]) for stop in range(len(items))]
-    return [total(run, items[: stop + 1]) if _any_open(items[: stop + 1]) else sum(items[: stop + 1]) for stop in range(len(items))]
+    add: Callable[[Run, list[Any]], Any] = CountOfTruths if are_truths else total
+    running = [items[: stop + 1] for stop in range(len(items))]
+    return [add(run, parts) if _any_open(parts) else sum(parts) for parts in running]
 
 
 def _any_open(items: list[Any]) -> bool:
@@ -244,7 +283,7 @@ def _any_open(items: list[Any]) -> bool:
 
 def _searchsorted(call: Call) -> Any:
     state = call.state
-    row_values, wanted = (call["sorted_sequence"], call["self"]) if call.name == "searchsorted" else (call["boundaries"], call["self"])
+    row_values, wanted = call["sorted_sequence" if call.name == "searchsorted" else "boundaries"], call["self"]
     if state.is_continuous(row_values):
         raise call.refuse("a search in a sequence of random values is not modelled")
     state.settle([row_values, call["sorter"]], str(call.func))
@@ -257,11 +296,11 @@ def _searchsorted(call: Call) -> Any:
     sequence = row_values.detach().cpu().double().numpy()
     ids = state.ids(wanted)
     assert ids is not None
-    block, plain = state.block(wanted, tuple(wanted.shape)), native.reshape(-1).tolist()
+    block = state.block(wanted, tuple(wanted.shape))
     items: list[Any] = []
-    for number, position in enumerate(np.ndindex(*wanted.shape)):
+    for position in np.ndindex(*wanted.shape):
         if ids[position] == 0:
-            items.append(plain[number])
+            items.append(None)
         else:
             row = sequence[position[:-1]] if sequence.ndim > 1 else sequence
             items.append(selections.search(block[position], row, call.name))

@@ -1,7 +1,8 @@
-"""The state of one symbolic run of torch code, and the moves between tensors and blocks of symbols.
+"""The state of one symbolic run of torch code, and the moves between tensors and random numbers.
 
-A tensor that holds random values is an ordinary tensor with poison in memory and symbol ids in a mirror. Handlers
-of single operations (the torch_ops_* modules) read blocks out of tensors, compute with blocks and put them back.
+A tensor that holds random values is an ordinary tensor with poison in memory and ids in a mirror. Handlers of single
+operations (the torch_ops_* modules) read random numbers out of tensors, compute with them and put them back: one by
+one where there are few, in blocks where there are many.
 """
 
 from __future__ import annotations
@@ -17,15 +18,17 @@ from numpy.typing import NDArray
 
 from specverify.exact.conditions import Conditions
 from specverify.exact.deferred import Deferred
-from specverify.exact.leaves import Condition
 from specverify.exact.run import Run
-from specverify.exact.selections import condition_at
-from specverify.exact.symbols import CONSTANT, Symbols, constant_symbols, where
-from specverify.exact.torch_elements import Elements, Ids, is_node
+from specverify.exact.scalar import Symbol
+from specverify.exact.symbols import Symbols, constant_symbols, where
+from specverify.exact.torch_elements import Elements, Ids
 from specverify.exact.torch_shadow import ShadowStore, poison, raw
 from specverify.exact.torch_streams import TorchStreams
 
 Shape = tuple[int, ...]
+
+# Up to so many elements are handled one by one: an array operation costs as much as two of these.
+SMALL = 96
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ class FocusRow:
 
 
 class TorchState:
-    """Mirrors, symbols and generator streams of one run."""
+    """Mirrors, random numbers and generator streams of one run."""
 
     def __init__(self, run: Run, focus: FocusRow | None = None) -> None:
         self.run = run
@@ -57,10 +60,9 @@ class TorchState:
         self.variant = run.poison_seed
         self.store = ShadowStore()
         self.shadows = self.store.shadows
-        self.is_aside = False
         self.elements = Elements(run)
         self.streams = TorchStreams(run)
-        self._conditions: dict[int, Condition] = {}
+        self.is_aside = False
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -86,65 +88,66 @@ class TorchState:
 
     def is_continuous(self, value: Any) -> bool:
         """Whether any element is a symbol, as opposed to a number that only waits to be decided."""
-        ids = self.ids(value)
-        return ids is not None and bool((ids > 0).any())
+        if not isinstance(value, torch.Tensor):
+            return False
+        ids = self.store.read(value)
+        return ids is not None and int(ids.max()) > 0
+
+    def items(self, value: Any, shape: Shape) -> list[Any]:
+        """Elements in order: plain numbers, Symbols and undecided Deferreds."""
+        if not isinstance(value, torch.Tensor):
+            return [value] * _size(shape)
+        plain = raw_list(value if value.shape == shape else value.expand(shape))
+        ids = self.ids(value, shape)
+        return plain if ids is None else self.objects(ids.ravel().tolist(), plain)
+
+    def objects(self, ids: list[int], plain: list[Any]) -> list[Any]:
+        """The random numbers behind ids, or the plain number where the id is 0 (decided ones are plain too)."""
+        get = self.elements.get
+        found = []
+        for element, number in zip(ids, plain, strict=True):
+            if element:
+                number = get(element)
+                if element < 0 and number.is_decided:
+                    number = number.resolve()
+            found.append(number)
+        return found
 
     def block(self, value: Any, shape: Shape) -> Symbols:
         """A tensor or number as symbols of that shape; undecided numbers in it are decided."""
-        if isinstance(value, torch.Tensor):
+        if not isinstance(value, torch.Tensor):
+            return _widened(constant_symbols(self.run, float(value)), shape)
+        ids = self.ids(value)
+        if ids is not None and int(ids.min()) < 0:
+            self.settle_discrete(value)
             ids = self.ids(value)
-            if ids is not None and (ids < 0).any():
-                self.settle_discrete(value)
-                ids = self.ids(value)
-            if ids is None:
-                return constant_symbols(self.run, to_numbers(value)).broadcast(shape)
-            if ids.all():
-                return self.elements.symbols(ids).broadcast(shape)
-            symbolic = ids > 0
-            symbols = self.elements.symbols(np.where(symbolic, ids, 1))
-            return where(symbolic, symbols, constant_symbols(self.run, to_numbers(value))).broadcast(shape)
-        return constant_symbols(self.run, float(value)).broadcast(shape)
+        if ids is not None and ids.all():
+            return _widened(self.elements.symbols(ids), shape)
+        return _widened(self.block_of(ids, to_numbers(value)), shape)
+
+    def block_of(self, ids: Ids | None, numbers: NDArray[Any]) -> Symbols:
+        """Symbols where ids are above 0, plain numbers elsewhere."""
+        plain = constant_symbols(self.run, numbers)
+        if ids is None:
+            return plain
+        symbolic = ids > 0
+        if not symbolic.any():
+            return plain
+        first = int(ids[symbolic][0])
+        return where(symbolic, self.elements.symbols(np.where(symbolic, ids, first)), plain)
 
     def conditions(self, value: torch.Tensor) -> Conditions | None:
         """A tensor of conditions and plain truth values as a block; None where it holds anything else."""
-        ids = self.ids(value)
-        numbers = to_numbers(value)
+        ids, numbers = self.ids(value), to_numbers(value)
         if ids is None:
             ids = np.zeros(numbers.shape, dtype=np.int64)
-        symbolic = ids != 0
-        if (ids > 0).any() or is_node(ids).any() or ((numbers != 0.0) & (numbers != 1.0) & ~symbolic).any():
+        return self.conditions_of(ids, numbers)
+
+    def conditions_of(self, ids: Ids, numbers: NDArray[Any]) -> Conditions | None:
+        """The same, from ids and the numbers in memory."""
+        if bool(((numbers != 0.0) & (numbers != 1.0) & (ids == 0)).any()):
             return None
-        block = self.elements.conditions(np.where(symbolic, ids, -1))
-        return Conditions(
-            self.run,
-            np.where(symbolic, block.variable, CONSTANT),
-            np.where(symbolic, block.threshold, 0.0),
-            np.where(symbolic, block.below, numbers == 1.0),
-        )
-
-    def items(self, value: Any, shape: Shape) -> list[Any]:
-        """Elements in order: plain numbers, and Deferreds where undecided. Refuses symbols."""
-        count = int(np.prod(shape))
-        if not isinstance(value, torch.Tensor):
-            return [value] * count
-        ids = self.ids(value, shape)
-        plain = value.detach().cpu().expand(shape).reshape(-1).tolist()
-        if ids is None:
-            return plain  # type: ignore[no-any-return]
-        return [self.item(element) if element else number for element, number in zip(ids.ravel().tolist(), plain, strict=True)]
-
-    def item(self, element: int) -> Any:
-        """The undecided number behind one id below 0, or its value where it has been decided."""
-        if element > 0:
-            raise self.run.refuse("a continuous random value is used where a decided number is needed")
-        if is_node(element):
-            node = self.elements.node(element)
-        else:
-            node = self._conditions.get(element)
-            if node is None:
-                node = condition_at(self.elements.conditions(np.array([element])), 0)
-                self._conditions[element] = node
-        return node.resolve() if node.is_decided else node
+        return self.elements.conditions(ids, numbers == 1.0)
 
     # Writing --------------------------------------------------------------------------------------------------
 
@@ -154,38 +157,45 @@ class TorchState:
         if plain is not None:
             known = known & ~plain
         if known.any():
-            _assign(result, known, block.a)
+            assign(result, known, block.a)
         return self.put_ids(result, self.elements.add_symbols(block))
 
     def put_conditions(self, result: torch.Tensor, block: Conditions) -> torch.Tensor:
         """Makes result hold the block; plain entries are written as they are in the block."""
-        _assign(result, block.variable < 0, block.below)
+        assign(result, block.variable < 0, block.below)
         return self.put_ids(result, self.elements.add_conditions(block))
 
     def put_items(self, result: torch.Tensor, items: Sequence[Any], *, are_truths: bool = False) -> torch.Tensor:
-        """Makes result hold plain numbers and Deferreds, given in order."""
-        ids = np.zeros(len(items), dtype=np.int64)
-        numbers = np.zeros(len(items), dtype=np.float64 if result.dtype.is_floating_point else np.int64)
+        """Makes result hold numbers, Symbols and Deferreds, given in order. None keeps what is in memory."""
+        shape = tuple(result.shape)
+        ids = [0] * len(items)
+        known: list[tuple[int, Any]] = []
         for position, item in enumerate(items):
             if isinstance(item, Deferred):
                 if item.is_decided:
-                    numbers[position] = item.resolve()
+                    known.append((position, item.resolve()))
                 else:
-                    ids[position] = self.elements.add_node(item, is_truth=are_truths or isinstance(item, Condition))
-            else:
-                numbers[position] = item
-        shape = tuple(result.shape)
-        _assign(result, (ids == 0).reshape(shape), numbers.reshape(shape))
-        return self.put_ids(result, ids.reshape(shape))
+                    ids[position] = self.elements.add(item, is_truth=are_truths)
+            elif isinstance(item, Symbol):
+                ids[position] = self.elements.add(item)
+            elif item is not None:
+                known.append((position, item))
+        if known:
+            _assign_some(result, known)
+        return self.put_ids(result, np.array(ids, dtype=np.int64).reshape(shape))
 
     def put_ids(self, result: torch.Tensor, ids: Ids) -> torch.Tensor:
         """Files ids behind result's elements and poisons what they stand for."""
         symbolic = ids != 0
-        if np.any(symbolic):
-            mask = to_tensor(symbolic).to(result.device)
-            result.masked_fill_(mask, poison(result.dtype, self.variant))
+        if symbolic.any():
+            placeholder = poison(result.dtype, self.variant)
+            memory = _memory(result)
+            if memory is not None:
+                memory[symbolic] = placeholder
+            else:
+                result.masked_fill_(to_tensor(symbolic).to(result.device), placeholder)
             self.store.write(result, ids)
-        elif self.store.shadows:
+        elif self.shadows:
             self.store.clear(result)
         return result
 
@@ -194,27 +204,35 @@ class TorchState:
     def settle(self, values: Iterable[Any], operation: str) -> None:
         """Decides every undecided number in these tensors. Refuses continuous symbols."""
         for value in values:
-            if self.is_continuous(value):
-                raise self.run.refuse(
-                    "a continuous random value goes into an operation that is not modelled", operation
-                )
-            if isinstance(value, torch.Tensor):
-                self.settle_discrete(value)
+            if not isinstance(value, torch.Tensor):
+                continue
+            ids = self.store.read(value)
+            if ids is None:
+                continue
+            if int(ids.max()) > 0:
+                raise self.run.refuse("a random value goes into an operation that is not modelled", operation)
+            self._settle(value, ids)
 
     def settle_discrete(self, tensor: torch.Tensor) -> None:
         """Decides the undecided numbers among the tensor's elements, in order, and writes them into memory."""
         ids = self.store.read(tensor)
-        if ids is None:
-            return
-        memory = raw(tensor)
-        for position in np.argwhere(ids < 0):
-            element = int(ids[tuple(position)])
-            if element == 0:
-                continue  # an expanded tensor shows one element many times
-            item = self.item(element)
-            memory[tuple(position.tolist())] = item.resolve() if isinstance(item, Deferred) else item
-            ids[tuple(position)] = 0
+        if ids is not None:
+            self._settle(tensor, ids)
+
+    def _settle(self, tensor: torch.Tensor, ids: Ids) -> None:
+        plain = raw(tensor)
+        for position in map(tuple, np.argwhere(ids < 0).tolist()):
+            element = int(ids[position])
+            if element:  # an expanded tensor shows one element many times
+                plain[position] = self.elements.get(element).resolve()
+                ids[position] = 0
         self.store.drop_if_clear(tensor)
+
+
+def raw_list(tensor: torch.Tensor) -> list[Any]:
+    """The elements in memory, placeholders included, in order."""
+    flat = tensor if tensor.dim() == 1 else tensor.reshape(-1)
+    return flat.tolist()  # type: ignore[no-any-return]
 
 
 def to_tensor(array: Any) -> torch.Tensor:
@@ -227,13 +245,46 @@ def to_numbers(tensor: torch.Tensor) -> NDArray[Any]:
     return tensor.detach().to(device="cpu", dtype=torch.float64).numpy()
 
 
-def _assign(result: torch.Tensor, mask: NDArray[np.bool_], numbers: NDArray[Any]) -> None:
-    """Writes numbers where mask; both have result's shape."""
+def assign(result: torch.Tensor, mask: NDArray[np.bool_], numbers: NDArray[Any]) -> None:
+    """Writes numbers into result where mask; all three have one shape."""
     if not np.any(mask):
         return
-    values = to_tensor(numbers).to(result.device).to(result.dtype)
-    if np.all(mask):
-        result.copy_(values)
-    else:
-        selected = to_tensor(mask).to(result.device)
-        result.copy_(torch.where(selected, values, result))
+    memory = _memory(result)
+    if memory is not None:
+        memory[mask] = numbers[mask]
+        return
+    values = to_tensor(numbers).to(device=result.device, dtype=result.dtype)
+    result.copy_(torch.where(to_tensor(mask).to(result.device), values, result))
+
+
+def _assign_some(result: torch.Tensor, known: list[tuple[int, Any]]) -> None:
+    memory = _memory(result)
+    shape = tuple(result.shape)
+    if memory is not None:
+        if memory.ndim == 1:
+            for position, number in known:
+                memory[position] = number
+        else:
+            for position, number in known:
+                memory[np.unravel_index(position, shape)] = number
+        return
+    for position, number in known:
+        result[tuple(int(index) for index in np.unravel_index(position, shape))] = number
+
+
+def _memory(result: torch.Tensor) -> NDArray[Any] | None:
+    """The tensor's memory as an array, where numpy can see it."""
+    if result.device.type != "cpu" or result.dtype is torch.bfloat16 or result.requires_grad:
+        return None
+    return result.numpy()
+
+
+def _widened(block: Symbols, shape: Shape) -> Symbols:
+    return block if block.shape == shape else block.broadcast(shape)
+
+
+def _size(shape: Shape) -> int:
+    size = 1
+    for length in shape:
+        size *= length
+    return size
