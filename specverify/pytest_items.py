@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +69,8 @@ class BoundCheck:
             known_failures={self.id: self.known_failure} if self.known_failure else None,
             alpha_shares=self.shares, rerun=self.rerun, shared=_shared.setdefault(name, {}),
         )  # fmt: skip
-        (result,) = report.results
+        # The user's own name for the subject, which is what the test id says too.
+        result = replace(report.results[0], subject=name)
         _remember(result)
         if result.outcome is Outcome.FAILED and result.known_failure:
             pytest.xfail(result.known_failure)
@@ -112,11 +113,12 @@ def bound_checks(
     ]
 
 
-def checks_of_engine(config: pytest.Config) -> Sequence[Any]:
-    """(subject, check) pairs for the engine given on the command line, or one skipped placeholder."""
+_ENGINE_CHECKS = pytest.StashKey[Sequence[Any]]()
+
+
+def prepare_engine(config: pytest.Config) -> None:
+    """Builds the engine given on the command line. Raises pytest.UsageError, before anything is collected."""
     spec = config.getoption("--engine")
-    if spec is None:
-        return [_nothing("give --engine MODULE:FACTORY to judge an engine")]
     try:
         subjects = resolve_subjects(spec, options=_engine_options(config))
         known_file = config.getoption("--specverify-known-failures")
@@ -134,11 +136,17 @@ def checks_of_engine(config: pytest.Config) -> Sequence[Any]:
         raise pytest.UsageError(str(error)) from error
     lazy = [LazySubject(subject.name, subject) for subject in subjects]
     prefix = "" if len(lazy) == 1 else "{}-"
-    return [
+    config.stash[_ENGINE_CHECKS] = [
         pytest.param((subject, check), id=prefix.format(subject.name.replace(" ", "-")) + check.id)
         for subject in lazy
         for check in checks
     ]
+
+
+def checks_of_engine(config: pytest.Config) -> Sequence[Any]:
+    """(subject, check) pairs for the engine given on the command line, or one skipped placeholder."""
+    nothing = [_nothing("give --engine MODULE:FACTORY to judge an engine")]
+    return config.stash.get(_ENGINE_CHECKS, nothing)
 
 
 def golden_of_engine(config: pytest.Config) -> Sequence[Any]:

@@ -31,6 +31,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         group.addoption(name, **settings)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Builds the engine before anything is collected, so that a wrong option ends in one sentence."""
+    is_controller = bool(getattr(session.config.option, "dist", "no") != "no") and not hasattr(
+        session.config, "workerinput"
+    )
+    if session.config.getoption("--engine") is not None and not is_controller:
+        from specverify.pytest_items import prepare_engine
+
+        prepare_engine(session.config)
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Tests that take `specverify_check` or `specverify_golden` are run once for each, on the engine given."""
     if "specverify_check" in metafunc.fixturenames:

@@ -48,12 +48,14 @@ def print_explanation(check_id: str) -> None:
 
 def print_probe(directory: Path, seed: int) -> None:
     """Writes the probe pair and says what it is good for."""
-    from specverify.probe import write_probe
+    from specverify.probe import summary, write_probe
 
     pair = write_probe(directory, seed=seed)
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"target  {pair.target_dir}")
     console.print(f"draft   {pair.draft_dir}")
-    for line in pair.summary():
-        console.print(f"  {line}")
+    for title, rows in summary(pair).items():
+        console.print(Text(title, style="bold"))
+        for label, value in rows:
+            console.print(f"  {label:44} {value}")
     console.print(Text.assemble(("Next  ", "bold"), f"specverify check reference --option probe={directory}"))

@@ -1,0 +1,37 @@
+"""Engines that changed since a golden trace was recorded, for the golden tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from specverify.reference.subject import Parts, reference_subject
+
+
+class DeclaresAtTemperatureOne:
+    """Goes on sampling at the request's temperature, but reports the law at temperature 1."""
+
+    def declared_law(self, batch: Any, law: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+        return logits.softmax(-1)
+
+
+def unchanged(**options: Any) -> Any:
+    return reference_subject(**options)
+
+
+def wrong_draft_law(**options: Any) -> Any:
+    return reference_subject(parts=Parts(proposer_mixin=DeclaresAtTemperatureOne), **options)
+
+
+def dies(**options: Any) -> Any:
+    subject = reference_subject(**options)
+
+    class Dying:
+        name = "dying"
+        capabilities = subject.capabilities
+
+        def generate(self, requests: Any, *, speculate: bool) -> Any:
+            raise RuntimeError("out of memory")
+
+    return Dying()

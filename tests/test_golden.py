@@ -1,0 +1,109 @@
+"""Golden traces repeat on the same engine, and name what changed on another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from specverify.adapters.recorded import recorded_subjects
+from specverify.core.errors import UsageError
+from specverify.core.outcomes import Outcome
+from specverify.golden import read_recipe, record, replay, replay_file
+from specverify.report.text import render_result
+from specverify.runner import run_checks
+from specverify.trace.files import read_traces
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+RECIPE = """
+[engine]
+num_draft_tokens = 3
+[[request]]
+prompt_token_ids = [5, 9, 12, 7]
+max_new_tokens = 12
+temperature = 0.7
+seed = 7
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    path = tmp_path / "small.toml"
+    path.write_text(RECIPE)
+    return path
+
+
+def test_the_shipped_traces_repeat():
+    """The reference engine does what it did when golden/ was recorded."""
+    report = replay(GOLDEN)
+
+    assert [result.outcome for result in report.results] == [Outcome.PASSED] * 3
+
+
+def test_a_changed_draft_law_is_named_as_the_first_difference(recipe):
+    """The text may differ later; what is named is the component that changed first."""
+    path = record("tests.changed_engines:unchanged", recipe)
+
+    (result,) = [
+        one
+        for one in replay_file(path, engine="tests.changed_engines:wrong_draft_law").results
+        if one.check_id == "golden.decisions-repeat"
+    ]
+
+    assert result.outcome is Outcome.FAILED
+    message = render_result(result)
+    marked = next(line for line in message.splitlines() if "first difference" in line)
+    assert "draft probs" in marked
+    assert "--update" in message
+
+
+def test_an_existing_trace_is_replaced_only_on_purpose(recipe):
+    """A golden trace is not overwritten by a slip."""
+    record("tests.changed_engines:unchanged", recipe)
+
+    with pytest.raises(UsageError, match="--update"):
+        record("tests.changed_engines:unchanged", recipe)
+
+
+def test_an_engine_that_dies_leaves_the_golden_trace_alone(recipe):
+    """An update that fails half way loses nothing."""
+    path = record("tests.changed_engines:unchanged", recipe)
+    before = path.read_bytes()
+
+    with pytest.raises(RuntimeError):
+        record("tests.changed_engines:dies", recipe, update=True)
+
+    assert path.read_bytes() == before
+    assert read_traces(path).is_complete
+
+
+def test_a_recorded_trace_is_judged_like_a_run():
+    """Every check of traces that the file has evidence for is decided on it."""
+    subject = recorded_subjects(GOLDEN / "sampled.trace.jsonl")[0]
+
+    report = run_checks(subject)
+
+    outcomes = {result.check_id: result.outcome for result in report.results}
+    assert outcomes["tokens.prefix-termination"] is Outcome.PASSED
+    assert outcomes["kv.rejected-rows-dropped"] is Outcome.PASSED
+    assert Outcome.FAILED not in outcomes.values()
+    assert Outcome.CRASHED not in outcomes.values()
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "has no \\[\\[request\\]\\]"),
+        ("[[request]]\nmax_new_tokens = 3", "has no prompt_token_ids"),
+        ("[[request]]\nprompt_token_ids = [1]\nmax_new_tokens = 3\ntop_q = 1", "top_q is unknown"),
+        ("[engines]\nk = 3", "engines; a recipe has"),
+        ("not toml", "is not TOML"),
+    ],
+)
+def test_a_malformed_recipe_is_refused_by_name(tmp_path, text, sentence):
+    """The request and the key that are wrong are named."""
+    path = tmp_path / "bad.toml"
+    path.write_text(text)
+
+    with pytest.raises(UsageError, match=sentence):
+        read_recipe(path)
