@@ -124,7 +124,7 @@ def selftest(
 @app.command()
 def probe(
     directory: Annotated[Path, typer.Argument(help="Folder for the checkpoint pair; made if missing.")],
-    seed: SeedOption = 0,
+    seed: Annotated[int | None, typer.Option(help="Another pair than the default one.")] = None,
 ) -> None:
     """Write a tiny target and draft checkpoint whose exact law is known, to load in any engine."""
     from specverify.cli.catalogue import print_probe

@@ -46,11 +46,11 @@ def print_explanation(check_id: str) -> None:
     console.print(Text.assemble(("\nNext  ", "bold"), f"specverify check reference --select {one.id}"))
 
 
-def print_probe(directory: Path, seed: int) -> None:
+def print_probe(directory: Path, seed: int | None) -> None:
     """Writes the probe pair and says what it is good for."""
     from specverify.probe import summary, write_probe
 
-    pair = write_probe(directory, seed=seed)
+    pair = write_probe(directory) if seed is None else write_probe(directory, seed=seed)
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"target  {pair.target_dir}")
     console.print(f"draft   {pair.draft_dir}")

@@ -89,6 +89,10 @@ def write_probe(directory: str | Path, *, seed: int = DEFAULT_SEED) -> ProbePair
     if folder.exists() and any(folder.iterdir()) and not (folder / MANIFEST).is_file():
         raise UsageError(f"{folder} is not empty and holds no probe pair; give a new or an empty directory")
     target, draft = weights.build_weights(_checked_seed(seed))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be made ({error.strerror}); give a directory that can be written") from error
     write_checkpoint(folder / "target", target, num_layers=weights.TARGET_LAYERS)
     write_checkpoint(folder / "draft", draft, num_layers=weights.DRAFT_LAYERS)
     content = {
