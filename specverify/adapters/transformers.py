@@ -39,6 +39,8 @@ class TransformersEngine:
     default). ensemble_weight: below 1, transformers mixes the draft's law into the target's, by design.
     generate_options: further options of generate(), as given. checkpoint: the probe pair that was loaded, if any.
     num_threads: torch threads while generating; 1 is fastest for tiny models.
+    max_new_tokens: length of the suite's standard runs, where the model is slow.
+    record_*: what a trace holds. Laws cost 16 bytes a step for each draft token and vocabulary entry, KV rows far more.
     """
 
     def __init__(
@@ -57,7 +59,9 @@ class TransformersEngine:
         scenarios: Sequence[Scenario] | None = None,
         name: str | None = None,
         num_threads: int | None = 1,
+        max_new_tokens: int | None = None,
         record_steps: bool = True,
+        record_laws: bool = True,
         record_kv_rows: bool = False,
     ) -> None:
         _refuse_contradictions(mode, draft, num_draft_tokens, ensemble_weight)
@@ -73,6 +77,7 @@ class TransformersEngine:
         self.early_exit_layer = _early_exit_layer(self.target, early_exit_layer) if mode == "early-exit" else None
         self.checkpoint = checkpoint
         self.record_steps = record_steps
+        self.record_laws = record_laws
         self.record_kv_rows = record_kv_rows
         self._options = dict(generate_options or {})
         self._num_threads = num_threads
@@ -80,6 +85,8 @@ class TransformersEngine:
         self._tokenizers: dict[str, Any] | None = None
         if scenarios is not None:
             self.scenarios = tuple(scenarios)
+        if max_new_tokens is not None:
+            self.max_new_tokens = max_new_tokens
 
     @property
     def lossy_by_design(self) -> str:
@@ -107,8 +114,10 @@ class TransformersEngine:
             shown.add(Capability.TOKENIZER)
         # The recorder stands on a method that is not public; a release without it still generates.
         if self.record_steps and hasattr(self.target, "_get_candidate_generator"):
-            shown |= {Capability.TRACE, Capability.TARGET_PROBS, Capability.KV_LENGTH, Capability.POSITIONS}
-            if self.mode != "prompt-lookup":
+            shown |= {Capability.TRACE, Capability.KV_LENGTH, Capability.POSITIONS}
+            if self.record_laws:
+                shown.add(Capability.TARGET_PROBS)
+            if self.record_laws and self.mode != "prompt-lookup":
                 shown.add(Capability.DRAFT_PROBS)
             if self.record_kv_rows:
                 shown.add(Capability.KV_ROWS)
@@ -171,7 +180,7 @@ class TransformersEngine:
 
     def _trace(self, request: Request, speculate: bool) -> Trace:
         is_recorded = speculate and Capability.TRACE in self.capabilities
-        recorder = StepRecorder(kv_rows=self.record_kv_rows) if is_recorded else None
+        recorder = StepRecorder(laws=self.record_laws, kv_rows=self.record_kv_rows) if is_recorded else None
         with recorder.watching(self.target, self.draft) if recorder else nullcontext():
             token_ids = tuple(self.generate_tensor(request, speculate=speculate).tolist())
         ended = bool(token_ids) and token_ids[-1] in request.eos_token_ids

@@ -37,7 +37,8 @@ class StepRecorder:
     Nothing is changed on any class.
     """
 
-    def __init__(self, *, kv_rows: bool = False) -> None:
+    def __init__(self, *, laws: bool = True, kv_rows: bool = False) -> None:
+        self._laws = laws
         self._kv_rows = kv_rows
         self._rounds: list[_Round] = []
         self._target_cache: Any = None
@@ -80,7 +81,12 @@ class StepRecorder:
             finally:
                 self._is_drafting = False
             self._rounds.append(
-                _Round(input_ids.shape[1], candidate_ids, logits, draft_positions=self._drafting_positions)
+                _Round(
+                    input_ids.shape[1],
+                    candidate_ids,
+                    logits if self._laws else None,
+                    draft_positions=self._drafting_positions,
+                )
             )
             return candidate_ids, logits
 
@@ -102,7 +108,8 @@ class StepRecorder:
 
     def _end_round(self, input_ids: torch.Tensor, scores: torch.Tensor) -> None:
         current = self._rounds[-1]
-        current.committed_ids, current.target_logits = input_ids, scores
+        current.committed_ids = input_ids
+        current.target_logits = scores if self._laws else None
         if self._target_cache is not None:
             current.target_kv_length = int(self._target_cache.get_seq_length())
             current.target_kv_rows = cache_rows(self._target_cache) if self._kv_rows else None

@@ -27,6 +27,7 @@ class Scenario:
     name: for reports, unique among the scenarios of one purpose. prompts: token ids, at least one prompt.
     option: the field of `sampling` that the scenario is about ("top_p"), "eos_token_ids", or "" for plain sampling.
       If the engine does the same without it, the option was not tested: see `without_option`.
+    num_requests: how many requests a slow engine can bear in all; None leaves the amount to the check.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Scenario:
     max_new_tokens: int
     eos_token_ids: tuple[int, ...] = ()
     option: str = ""
+    num_requests: int | None = None
 
     def __post_init__(self) -> None:
         known = (*(option.name for option in fields(SamplingParams)), EOS_OPTION, "")
