@@ -8,6 +8,7 @@ asked: int(), bool(), use as an index, hash(), str(). Arithmetic and comparisons
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specverify.exact.run import Run
-from specverify.exact.symbols import Floats
 
 Number = int | float | bool
 Get = Callable[[int], Any]
@@ -59,6 +59,8 @@ class Deferred:
         return bool(self.resolve())
 
     def __int__(self) -> int:
+        if self._value is _UNDECIDED and self.run.int_calls is not None:
+            self.run.int_calls.append(sys._getframe(1))
         return int(self.resolve())
 
     def __index__(self) -> int:
@@ -174,22 +176,56 @@ class Deferred:
 
 
 class Leaf(Deferred):
-    """A deferred draw with a law of its own."""
+    """A deferred draw with a law of its own.
 
-    __slots__ = ("operation",)
+    Part of it may be known: where a program asks only whether a token is the end token, the path forks in two, and
+    the leaf goes on with the outcomes that are left.
+    """
+
+    __slots__ = ("_allowed", "operation")
 
     def __init__(self, run: Run, operation: str) -> None:
         super().__init__(run)
         self.operation = operation
+        self._allowed: NDArray[np.bool_] | None = None
 
     @property
     def variables(self) -> NDArray[np.int64]:
         """The uniform variables it depends on."""
         raise NotImplementedError
 
-    def law(self) -> tuple[Sequence[Any] | NDArray[Any], Floats]:
-        """(values, weights), given what is known of its variables. For the end of a run: it uses them up."""
+    def outcomes(self) -> tuple[Any, Any]:
+        """(values, weights) given what is known of its variables."""
         raise NotImplementedError
+
+    def settle(self, index: int) -> None:
+        """Records what outcome number index says about its variables."""
+
+    def law(self) -> tuple[Any, Any]:
+        """(values, weights), given all that is known; at the end of a run, or just before deciding."""
+        values, weights = self.outcomes()
+        if self._allowed is None:
+            return values, weights
+        kept = np.where(self._allowed, weights, 0.0)
+        return values, kept / kept.sum()
+
+    def restrict(self, allowed: NDArray[np.bool_]) -> None:
+        """Rules outcomes out. Whoever asks about one of its variables from now on decides the leaf first."""
+        self._allowed = allowed if self._allowed is None else self._allowed & allowed
+        for variable in self.variables.tolist():
+            self.run.hold(variable, self)
+
+    def _decide(self) -> Any:
+        values, weights = self.law()
+        # Where the value is settled already there is nothing to choose.
+        support = np.flatnonzero(weights)
+        index = int(support[0]) if len(support) == 1 else self.run.choose(weights, self.operation)
+        if self._allowed is not None:
+            for variable in self.variables.tolist():
+                self.run.release(variable)
+        self.settle(index)
+        value = values[index]
+        return value.item() if isinstance(value, np.generic) else value
 
     def leaves(self) -> Iterator[Leaf]:
         if not self.is_decided:
@@ -210,7 +246,36 @@ class Function(Deferred):
         self.function = function
 
     def _decide(self) -> Any:
+        leaves = {id(leaf): leaf for leaf in self.leaves()}
+        if len(leaves) == 1:
+            (leaf,) = leaves.values()
+            if self._decide_by_groups(leaf):
+                return self._value
         return self.function(lambda index: resolved(self.parts[index]))
+
+    def _decide_by_groups(self, leaf: Leaf) -> bool:
+        """Forks on the values of the function, not on all outcomes of the one leaf that it depends on."""
+        outcomes, weights = leaf.law()
+        support = np.flatnonzero(weights).tolist()
+        groups: dict[Any, list[int]] = {}
+        try:
+            for index in support:
+                groups.setdefault(self.value_given({id(leaf): plain(outcomes[index])}), []).append(index)
+        except Exception:  # a value for which the program's own arithmetic fails, or one that has no hash
+            return False
+        if len(groups) == len(support) > 1:
+            return False
+        values = list(groups)
+        if len(values) == 1:
+            self._value = values[0]
+            return True
+        shares = [float(np.sum([weights[index] for index in groups[value]])) for value in values]
+        total = sum(shares)
+        self._value = values[self.run.choose([share / total for share in shares], leaf.operation)]
+        allowed = np.zeros(len(weights), dtype=np.bool_)
+        allowed[groups[self._value]] = True
+        leaf.restrict(allowed)
+        return True
 
     def leaves(self) -> Iterator[Leaf]:
         if not self.is_decided:
@@ -227,6 +292,11 @@ class Function(Deferred):
             return part.value_given(values) if isinstance(part, Deferred) else part
 
         return self.function(get)
+
+
+def plain(value: Any) -> Any:
+    """A numpy scalar as a Python number."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def resolved(value: Any) -> Any:

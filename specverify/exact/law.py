@@ -19,6 +19,7 @@ from specverify.exact.choices import ChoiceStack, EnumerationBudget, Progress
 from specverify.exact.cross_check import CrossCheck, cross_check, native_outputs
 from specverify.exact.errors import NotEnumerable, source_line_of
 from specverify.exact.hidden import HiddenGenerators
+from specverify.exact.int_calls import IntCalls
 from specverify.exact.output import Cells, UnreadableOutput, expanded, normalised
 from specverify.exact.program import FrontEnd, Program, SymbolicSource, default_front_ends
 from specverify.exact.run import Run
@@ -74,11 +75,15 @@ def enumerate_law(
     """
     started = time.monotonic()
     fronts = list(front_ends) if front_ends is not None else default_front_ends()
-    search = _Search(program, fronts, ChoiceStack(budget), reset, seed)
+    int_calls = IntCalls()
     with ExitStack() as stack:
+        stack.callback(int_calls.undo)
         for front_end in fronts:
             stack.enter_context(front_end.installed())
-        search.explore(progress)
+        while True:
+            search = _Search(program, fronts, ChoiceStack(budget), reset, seed, int_calls)
+            if search.explore(progress):
+                break
     probabilities = search.probabilities()
     total = math.fsum(probabilities.values())
     if abs(total - 1.0) > SUM_TOLERANCE:
@@ -114,7 +119,9 @@ class _Search:
         stack: ChoiceStack,
         reset: Callable[[], None] | None,
         seed: int,
+        int_calls: IntCalls,
     ) -> None:
+        self.int_calls = int_calls
         self.program = program
         self.front_ends = front_ends
         self.stack = stack
@@ -127,8 +134,11 @@ class _Search:
         self._law: dict[Any, float] = {}
         self._repeated: dict[Any, list[float]] = {}
 
-    def explore(self, progress: Progress | None) -> None:
-        """Runs every path. Paths 1, 2, 4, 8, ... and the last are replayed under other placeholders and seeds."""
+    def explore(self, progress: Progress | None) -> bool:
+        """Runs every path. Paths 1, 2, 4, 8, ... and the last are replayed under other placeholders and seeds.
+
+        False where the program's int() calls were redirected on the way, so that it must begin again.
+        """
         reported = time.monotonic()
         hidden = HiddenGenerators(self.front_ends)
         more = True
@@ -136,6 +146,8 @@ class _Search:
             self.stack.begin_run()
             run, cells = self._execute(poison_seed=0)
             number = self.stack.num_runs
+            if run.int_calls and sum(self.int_calls.redirect(frame) for frame in run.int_calls):
+                return False
             if number == 1:
                 hidden.require_untouched()
             if number & (number - 1) == 0 or self.stack.is_last_path:
@@ -145,6 +157,7 @@ class _Search:
             if progress is not None and time.monotonic() - reported > _PROGRESS_SECONDS:
                 progress(self.stack.explored, number)
                 reported = time.monotonic()
+        return True
 
     def probabilities(self) -> dict[Any, float]:
         """The law gathered, each probability summed exactly."""
@@ -183,6 +196,7 @@ class _Search:
 
     def _execute(self, *, poison_seed: int) -> tuple[Run, Cells]:
         run = Run(self.stack, poison_seed=poison_seed)
+        run.int_calls = []
         try:
             for front_end in self.front_ends:
                 front_end.begin_run(run)

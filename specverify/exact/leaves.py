@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -40,10 +39,13 @@ class Condition(Leaf):
     def __invert__(self) -> Condition:
         return Condition(self.run, self.variable, self.threshold, not self.below, self.operation)
 
-    def law(self) -> tuple[Sequence[Any], Floats]:
+    def law(self) -> tuple[Any, Any]:
         below = self.run.probability_below(self.variable, self.threshold, self.operation)
         share = below if self.below else 1.0 - below
-        return (True, False), array([share, 1.0 - share])
+        return (True, False), (share, 1.0 - share)
+
+    def restrict(self, allowed: NDArray[np.bool_]) -> None:
+        self.resolve()
 
 
 class Piecewise(Leaf):
@@ -67,7 +69,7 @@ class Piecewise(Leaf):
     def _cells(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Edges of the cells within what is known of the variable, and the conditional weights of the cells."""
         self.run.require_unraced(self.variable, self.operation)
-        low, high = self.run.interval(self.variable)
+        low, high = self.run.interval(self.variable, self)
         if low == 0.0 and high == 1.0:
             return _whole_cells(self.edges.tobytes())
         bounds = [low, *self.edges.tolist(), high]
@@ -75,33 +77,28 @@ class Piecewise(Leaf):
         width = high - low
         return tuple(bounds), tuple((end - start) / width for start, end in itertools.pairwise(bounds))
 
-    def _decide(self) -> Any:
-        if len(self.edges) > _MANY:
-            bounds, weights = self._many_cells()
-            positive = int(np.count_nonzero(weights))
-        else:
-            bounds, weights = self._cells()  # type: ignore[assignment]
-            positive = len(weights) - weights.count(0.0)  # type: ignore[attr-defined]
-        # Where the value is settled already there is nothing to choose, nor to learn about the variable.
-        index = int(np.argmax(weights)) if positive == 1 else self.run.choose(weights, self.operation)
+    def outcomes(self) -> tuple[NDArray[Any], Any]:
+        return self.values, self._bounds_and_weights()[1]
+
+    def settle(self, index: int) -> None:
+        bounds = self._bounds_and_weights()[0]
         self.run.narrow(self.variable, float(bounds[index]), float(bounds[index + 1]))
-        return _plain(self.values[index])
+
+    def _bounds_and_weights(self) -> tuple[Any, Any]:
+        return self._many_cells() if len(self.edges) > _MANY else self._cells()
 
     def _many_cells(self) -> tuple[Floats, Floats]:
         """As _cells, with arrays."""
         self.run.require_unraced(self.variable, self.operation)
-        low, high = self.run.interval(self.variable)
+        low, high = self.run.interval(self.variable, self)
         bounds = np.clip(np.concatenate(([low], self.edges, [high])), low, high)
         return bounds, np.diff(bounds) / (high - low)
-
-    def law(self) -> tuple[NDArray[Any], Floats]:
-        return self.values, self._many_cells()[1]
 
 
 class Race(Leaf):
     """Which of several independent exponential arrivals comes first: P(positions[i]) = weights[i]."""
 
-    __slots__ = ("_variables", "positions", "weights")
+    __slots__ = ("_is_run", "_variables", "positions", "weights")
 
     def __init__(
         self, run: Run, positions: NDArray[np.int64], variables: NDArray[np.int64], weights: Floats, operation: str
@@ -110,18 +107,29 @@ class Race(Leaf):
         self.positions = positions
         self.weights = weights
         self._variables = variables
+        self._is_run = False
 
     @property
     def variables(self) -> NDArray[np.int64]:
         return self._variables
 
-    def _decide(self) -> int:
-        self.run.consume(self._variables, self.operation)
-        return int(self.positions[self.run.choose(self.weights, self.operation)])
-
-    def law(self) -> tuple[NDArray[np.int64], Floats]:
-        self.run.consume(self._variables, self.operation)
+    def outcomes(self) -> tuple[NDArray[np.int64], Floats]:
+        if not self._is_run:
+            self.run.consume(self._variables, self.operation)
+            self._is_run = True
         return self.positions, self.weights
+
+    def restrict(self, allowed: NDArray[np.bool_]) -> None:
+        # Its variables are used up: nobody else can ask about them.
+        self._allowed = allowed if self._allowed is None else self._allowed & allowed
+
+    def _decide(self) -> Any:
+        self._allowed, allowed = None, self._allowed
+        values, weights = self.outcomes()
+        if allowed is not None:
+            weights = np.where(allowed, weights, 0.0)
+            weights /= weights.sum()
+        return int(values[self.run.choose(weights, self.operation)])
 
 
 class Categorical(Leaf):
@@ -138,10 +146,7 @@ class Categorical(Leaf):
     def variables(self) -> NDArray[np.int64]:
         return np.zeros(0, dtype=np.int64)
 
-    def _decide(self) -> Any:
-        return _plain(self.values[self.run.choose(self.weights, self.operation)])
-
-    def law(self) -> tuple[NDArray[Any], Floats]:
+    def outcomes(self) -> tuple[NDArray[Any], Floats]:
         return self.values, self.weights
 
 
@@ -150,7 +155,3 @@ def _whole_cells(edges: bytes) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Edges and weights of the cells of [0, 1). Remembered: an enumeration meets the same law at every replay."""
     bounds = (0.0, *np.frombuffer(edges).tolist(), 1.0)
     return bounds, tuple(end - start for start, end in itertools.pairwise(bounds))
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,8 +39,11 @@ class Run:
         self.num_variables = 0
         self.streams = Streams(self.new_variables, self.refuse)
         self._state = np.zeros(256, dtype=np.uint8)
+        self._held: dict[int, Any] = {}
         self._intervals: dict[int, tuple[float, float]] = {}
         self._table: SymbolTable | None = None
+        # Frames that called int() on an open draw; None where nobody wants to know.
+        self.int_calls: list[FrameType] | None = None
         self.front_end_state: dict[Any, Any] = {}
 
     @property
@@ -94,12 +98,30 @@ class Run:
         self.num_random_calls += 1
         return stream.read_one(position, kind)
 
-    def interval(self, variable: int) -> tuple[float, float]:
-        """Where the variable is known to lie."""
+    def hold(self, variable: int, leaf: Any) -> None:
+        """The leaf knows more about the variable than an interval says: others must decide it first."""
+        self._held[variable] = leaf
+
+    def release(self, variable: int) -> None:
+        """The leaf is being decided: what it knows will be an interval again."""
+        self._held.pop(variable, None)
+
+    def _settle_holder(self, variable: int, asker: Any = None) -> None:
+        holder = self._held.get(variable)
+        if holder is not None and holder is not asker:
+            holder.resolve()
+
+    def interval(self, variable: int, asker: Any = None) -> tuple[float, float]:
+        """Where the variable is known to lie. asker: the leaf that asks, if it is one."""
+        if self._held:
+            self._settle_holder(variable, asker)
         return self._intervals.get(variable, (0.0, 1.0))
 
     def intervals(self, variables: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Lower and upper ends for an array of variables; entries below 0 (constants) get [0, 1)."""
+        for held in list(self._held):
+            if (variables == held).any():
+                self._settle_holder(held)
         low, high = np.zeros(variables.shape), np.ones(variables.shape)
         inside = np.maximum(variables, 0)
         for position in zip(*np.nonzero((self._state[inside] == _INSPECTED) & (variables >= 0)), strict=True):
@@ -126,7 +148,7 @@ class Run:
         """Whether the variable lies below the threshold; forks only where its interval leaves that open."""
         if self._state[variable] == _RACED:
             raise self._reused(operation)
-        low, high = self._intervals.get(variable, (0.0, 1.0))
+        low, high = self.interval(variable)
         if threshold >= high:
             return True
         if not threshold > low:
@@ -147,7 +169,7 @@ class Run:
         """Probability that the variable lies below the threshold, given what is known. Decides nothing."""
         if self._state[variable] == _RACED:
             raise self._reused(operation)
-        low, high = self._intervals.get(variable, (0.0, 1.0))
+        low, high = self.interval(variable)
         return min(max((threshold - low) / (high - low), 0.0), 1.0)
 
     def narrow(self, variable: int, low: float, high: float) -> None:
@@ -157,6 +179,9 @@ class Run:
 
     def consume(self, variables: NDArray[np.int64], operation: str) -> None:
         """Marks variables as used up by a race, whose weights hold for free variables only."""
+        for held in list(self._held):
+            if (variables == held).any():
+                self._settle_holder(held)
         states = self._state[variables]
         if states.any():
             raise self._reused(operation, raced=bool((states == _RACED).any()))
