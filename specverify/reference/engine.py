@@ -75,10 +75,9 @@ class ReferenceEngine:
         everyone = [self.start_request(index, request) for index, request in enumerate(requests)]
         batch = Batch(everyone, self.target.config.vocab_size, self.target.device)
         capacity = max(len(r.prompt_token_ids) + r.max_new_tokens for r in requests) + self.num_draft_tokens + 1
-        self.cached = self.cached_model_class(self.target, num_rows=batch.num_rows, capacity=capacity)
         if speculate:
             self.proposer.start(batch, capacity)
-        self.prefill(batch)
+        self.prefill(batch, capacity)
         batch = self.drop_finished(batch, speculate)
         while batch.num_rows:
             if speculate:
@@ -110,16 +109,18 @@ class ReferenceEngine:
         hidden = self.cached.compute(newest, first_positions=self.newest_positions(batch), num_new=[1] * batch.num_rows)
         self.draw_plainly(batch, self.target.logits(hidden))
 
-    def prefill(self, batch: Batch) -> None:
-        """Computes the prompts and draws the first token of every row."""
-        prompts = [running.token_ids for running in batch.running]
+    def prefill(self, batch: Batch, capacity: int) -> None:
+        """Computes the prompts and draws the first token of every row. Equal prompts are computed once."""
+        row_of: dict[tuple[int, ...], int] = {}
+        rows = [row_of.setdefault(running.request.prompt_token_ids, len(row_of)) for running in batch.running]
+        prompts = list(row_of)
         num_new = [len(prompt) for prompt in prompts]
-        hidden = self.cached.compute(
-            padded(prompts, batch.device), first_positions=[0] * batch.num_rows, num_new=num_new
-        )
-        last = torch.tensor(num_new, device=batch.device) - 1
-        index = torch.arange(batch.num_rows, device=batch.device)
-        self.draw_plainly(batch, self.target.logits(hidden[index, last][:, None]))
+        self.cached = self.cached_model_class(self.target, num_rows=len(prompts), capacity=capacity)
+        tokens = padded(prompts, batch.device)
+        hidden = self.cached.compute(tokens, first_positions=[0] * len(prompts), num_new=num_new)
+        last = [num_new[row] - 1 for row in rows]
+        self.cached.select(rows)
+        self.draw_plainly(batch, self.target.logits(hidden[rows, last][:, None]))
 
     def draw_plainly(self, batch: Batch, logits: Tensor) -> None:
         """Draws and commits one token per row from logits [rows, 1, vocab]."""

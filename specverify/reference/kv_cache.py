@@ -1,8 +1,8 @@
 """Keys and values of every token computed so far, in static buffers with one lane per batch row.
 
-In a lane the first `lengths[row]` slots are committed: they belong to tokens of the text. What a verify pass writes
-behind them is pending until `keep` says how many rows stay. Rolling back is only that number: rows beyond it are
-invisible and get overwritten.
+In a lane the first `lengths[row]` slots are in use. A verify pass writes its rows behind the committed ones; they are
+pending until `keep` says how many of all stay. Rolling back is only that number: rows beyond it are invisible and get
+overwritten.
 """
 
 from __future__ import annotations

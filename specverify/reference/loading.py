@@ -46,11 +46,17 @@ def models_and_probe(
     return load_shared(target, dtype, device), None if draft is None else load_shared(draft, dtype, device), None
 
 
-def read_tokenizers(directories: Mapping[str, Path]) -> dict[str, Any]:
-    """The tokenizers of checkpoint directories, by the same names; of the kind that the tokenizers package reads."""
+def read_tokenizers(sources: Mapping[str, Model | str | Path | None]) -> dict[str, Any] | None:
+    """The tokenizers of checkpoint directories, by the same names; None unless every one of them has a tokenizer.json.
+
+    They are of the kind that the tokenizers package reads.
+    """
     from tokenizers import Tokenizer
 
-    return {name: Tokenizer.from_file(str(folder / "tokenizer.json")) for name, folder in directories.items()}
+    files = {name: Path(s) / "tokenizer.json" for name, s in sources.items() if isinstance(s, str | Path)}
+    if len(files) < len(sources) or not all(file.is_file() for file in files.values()):
+        return None
+    return {name: Tokenizer.from_file(str(file)) for name, file in files.items()}
 
 
 def load_shared(source: Model | str | Path, dtype: str, device: str) -> Model:

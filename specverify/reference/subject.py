@@ -6,8 +6,9 @@ model, or another verifier, and the result is the same subject with that one par
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,7 @@ class ReferenceSubject:
     max_new_tokens: int = 24
     batch_size: int = 64
     num_threads: int | None = None
+    engine: ReferenceEngine = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -143,9 +145,8 @@ class ReferenceSubject:
         return default_scenarios(prompts, (pair.eos_token_id,))
 
     def generate(self, requests: Sequence[Request], *, speculate: bool) -> list[Trace]:
-        engine: ReferenceEngine = self.engine  # type: ignore[attr-defined]
-        with _Threads(self.num_threads):
-            return engine.generate(requests, speculate=speculate)
+        with threads(self.num_threads):
+            return self.engine.generate(requests, speculate=speculate)
 
     @torch.inference_mode()
     def score(self, prompt_token_ids: Sequence[int], token_ids: Sequence[int]) -> NDArray[Any]:
@@ -160,7 +161,7 @@ class ReferenceSubject:
         """
         if model == "target":
             return to_numpy(prefill_rows(self.target, token_ids))
-        drafting = getattr(self.engine.proposer, "model", None)  # type: ignore[attr-defined]
+        drafting = getattr(self.engine.proposer, "model", None)
         if model != "draft" or drafting is None:
             raise UsageError(f"{self.name} has no {model!r} model; ask for 'target', or 'draft' where one is run")
         return to_numpy(prefill_rows(drafting, token_ids))
@@ -219,8 +220,9 @@ def reference_subject(
 
     target_model, draft_model, pair = models_and_probe(probe, target, draft, dtype=dtype, device=device)
     if pair is not None:
-        options.setdefault("tokenizers", read_tokenizers({"target": pair.target_dir, "draft": pair.draft_dir}))
+        target, draft = pair.target_dir, pair.draft_dir
         options.setdefault("num_threads", 1)
+    options.setdefault("tokenizers", read_tokenizers({"target": target, "draft": draft}))
     return ReferenceSubject(
         target=target_model,
         draft=draft_model,
@@ -232,20 +234,15 @@ def reference_subject(
     )
 
 
-class _Threads:
+@contextmanager
+def threads(num_threads: int | None) -> Iterator[None]:
     """Runs torch with so many threads inside; None leaves it alone. Tiny models are fastest with one."""
-
-    def __init__(self, num_threads: int | None) -> None:
-        self.num_threads = num_threads
-
-    def __enter__(self) -> None:
-        self.before = torch.get_num_threads()
-        if self.num_threads is not None:
-            torch.set_num_threads(self.num_threads)
-
-    def __exit__(self, *_: object) -> None:
-        if self.num_threads is not None:
-            torch.set_num_threads(self.before)
+    before = torch.get_num_threads()
+    torch.set_num_threads(num_threads or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _without_draft() -> str:

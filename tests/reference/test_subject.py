@@ -121,8 +121,8 @@ def test_planted_parts_survive_another_proposer(pair: ProbePair) -> None:
     parts = Parts(engine_class=OneTooFew, proposer_mixin=Lies)
     broken = reference_subject(pair, parts=parts).with_proposer("self").with_proposer("alternating").quiet()
 
-    assert isinstance(broken.engine, OneTooFew)  # type: ignore[attr-defined]
-    assert isinstance(broken.engine.proposer, Lies)  # type: ignore[attr-defined]
+    assert isinstance(broken.engine, OneTooFew)
+    assert isinstance(broken.engine.proposer, Lies)
 
 
 def test_models_and_directories_are_taken_alike(pair: ProbePair) -> None:
@@ -136,6 +136,8 @@ def test_models_and_directories_are_taken_alike(pair: ProbePair) -> None:
     }
 
     assert len(texts) == 1
+    assert by_directory.tokenizers is not None
+    assert by_model.tokenizers is None
 
 
 @pytest.mark.parametrize(
