@@ -110,5 +110,5 @@ def test_smollm2_writes_the_same_greedy_tokens_as_transformers() -> None:
     with torch.inference_mode():
         logits = theirs(torch.tensor([prompt])).logits[0]
     ours = logits_of(engine.target, torch.tensor([prompt]))[0]
-    # Logits reach 30; transformers' float32 sums differ from ours in the last digits.
-    assert (logits - ours).abs().max() < 1e-3
+    # Measured 4.5e-5 at logits up to 27, which is also how far float32 is from float64 here.
+    assert (logits - ours).abs().max() < 1e-4
