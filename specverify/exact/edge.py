@@ -1,0 +1,149 @@
+"""The ends of the random range: 0, the largest number below 1, and 1 itself, where off-by-one tokens and NaN live.
+
+An enumerated law treats uniforms as a continuum; real generators are discrete, and a float32 uniform is 0 once in
+2^24 draws. The probe runs the program on real generators (numpy, torch and Python all use the Mersenne twister) that
+were put into states whose next words are all zeros or all ones, in every pattern over the first draws.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specverify.exact.output import normalised
+from specverify.exact.program import Program, Shape, default_front_ends
+
+if TYPE_CHECKING:
+    import torch
+
+_NUM_WORDS = 624
+_ALL_ONES = 0xFFFFFFFF
+# Header of torch's CPU generator state: seed, words left, seeded, next word. Source: CPUGeneratorImplStateLegacy.
+_TORCH_HEADER = struct.Struct("<QiiQ")
+
+Judge = Callable[[Any], str]
+"""Output of the program -> what is wrong with it, or an empty string."""
+
+
+@dataclass(frozen=True)
+class EdgeFailure:
+    """What went wrong where the draws were at the ends of their range.
+
+    pattern: successive draws, each "0", "1-" (the largest below 1) or "1" (only for uniforms given as an argument);
+    repeated as often as needed. output: what the program returned, None where it raised.
+    """
+
+    pattern: tuple[str, ...]
+    reason: str
+    output: Any = None
+
+
+class EdgeSource:
+    """Real generators whose next draws are at the ends of the range, in a repeating pattern."""
+
+    def __init__(self, pattern: Sequence[str]) -> None:
+        self.pattern = tuple(pattern)
+
+    def numpy_generator(self) -> np.random.Generator:
+        bits = np.random.MT19937(0)
+        bits.state = {"bit_generator": "MT19937", "state": {"key": self._words(), "pos": 0}}
+        return np.random.Generator(bits)
+
+    def python_random(self) -> random.Random:
+        generator = random.Random(0)
+        generator.setstate((3, (*self._words().tolist(), 0), None))
+        return generator
+
+    def torch_generator(self) -> torch.Generator:
+        import torch
+
+        generator = torch.Generator()
+        state = bytearray(generator.get_state().numpy().tobytes())
+        _TORCH_HEADER.pack_into(state, 0, 0, _NUM_WORDS, 1, 0)
+        state[_TORCH_HEADER.size : _TORCH_HEADER.size + 8 * _NUM_WORDS] = self._words().astype("<u8").tobytes()
+        generator.set_state(torch.frombuffer(state, dtype=torch.uint8))
+        return generator
+
+    def uniforms(self, shape: Shape) -> NDArray[np.float64]:
+        below_one = float(np.nextafter(1.0, 0.0))
+        values = [{"0": 0.0, "1-": below_one, "1": 1.0}[end] for end in self.pattern]
+        return np.resize(np.array(values), shape)
+
+    def torch_uniforms(self, shape: Shape) -> torch.Tensor:
+        import torch
+
+        return torch.from_numpy(self.uniforms(shape))
+
+    def _words(self) -> NDArray[np.uint32]:
+        """A block of the Mersenne twister whose outputs are zeros and ones, two words for each draw."""
+        outputs = [0 if end == "0" else _ALL_ONES for end in self.pattern for _ in range(2)]
+        return np.resize(np.array([_untempered(word) for word in outputs], dtype=np.uint32), _NUM_WORDS)
+
+
+def probe_edges(
+    program: Program, judge: Judge, *, num_draws: int = 4, with_one: bool = False
+) -> tuple[EdgeFailure, ...]:
+    """Runs the program on every pattern of 0 and 1- over its first draws, and says where it failed.
+
+    judge: what is wrong with an output; see possible_tokens. with_one: the program takes uniforms as an argument, so
+    1 itself can reach it (a float32 uniform cast to bfloat16 is 1 twice in a thousand draws).
+    """
+    front_ends = default_front_ends()
+    failures = []
+    for pattern in _patterns(num_draws, with_one):
+        try:
+            output = normalised(program(EdgeSource(pattern)), front_ends)
+        except Exception as error:
+            failures.append(EdgeFailure(pattern, f"it raised {type(error).__name__}: {error}"))
+            continue
+        reason = judge(output)
+        if reason:
+            failures.append(EdgeFailure(pattern, reason, output))
+    return tuple(failures)
+
+
+def possible_tokens(target_probs: NDArray[Any]) -> Judge:
+    """Judges an emitted tuple: every token lies in the vocabulary and is possible under its target row.
+
+    target_probs: [k + 1, vocab], the rows along the draft, so that row i is the law of emitted token i as long as the
+    tokens before it are the draft's.
+    """
+
+    def judge(output: Any) -> str:
+        if not isinstance(output, tuple) or not output:
+            return f"it returned {output!r} where token ids were wanted"
+        for position, token in enumerate(output[: len(target_probs)]):
+            if not isinstance(token, int) or not 0 <= token < target_probs.shape[1]:
+                return f"token {position} is {token!r}; token ids run from 0 to {target_probs.shape[1] - 1}"
+            if not target_probs[position, token] > 0.0:
+                return f"token {position} is {token}, which the target law calls impossible"
+        return ""
+
+    return judge
+
+
+def _patterns(num_draws: int, with_one: bool) -> Iterator[tuple[str, ...]]:
+    ends = ("0", "1-", "1") if with_one else ("0", "1-")
+    yield from itertools.product(ends, repeat=num_draws)
+
+
+def _untempered(output: int) -> int:
+    """The state word that the Mersenne twister turns into this output. Source: Matsumoto and Nishimura 1998, 2.3."""
+    word = output
+    word ^= word >> 18
+    word ^= (word << 15) & 0xEFC60000
+    partial = word
+    for _ in range(4):
+        partial = word ^ ((partial << 7) & 0x9D2C5680)
+    word = partial
+    partial = word
+    for _ in range(2):
+        partial = word ^ (partial >> 11)
+    return partial & _ALL_ONES
