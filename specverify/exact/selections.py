@@ -134,4 +134,6 @@ def _first_of_one_variable(candidates: Conditions, positions: NDArray[np.int64],
 
 
 def _piecewise(conditions: Conditions, edges: Floats, values: NDArray[Any], operation: str) -> Deferred:
+    # Ratios above 1 make thresholds that no uniform reaches.
+    edges = np.clip(edges, 0.0, 1.0)
     return Piecewise(conditions.run, int(conditions.variable.reshape(-1)[0]), edges, values, operation)
