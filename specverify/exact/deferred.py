@@ -308,7 +308,11 @@ def combined(function: Callable[..., Any], *parts: Any) -> Any:
     """function(*parts) with the parts decided only when the result is looked at; at once where one is an array."""
     if any(_is_array(part) for part in parts):
         return function(*(resolved(part) for part in parts))
-    run = next(part.run for part in parts if isinstance(part, Deferred))
+    open_parts = [part for part in parts if isinstance(part, Deferred) and not part.is_decided]
+    if not open_parts:
+        # Also what makes a decided number that outlived its run, in a program's cache, an ordinary number.
+        return function(*(resolved(part) for part in parts))
+    run = open_parts[0].run
     return Function(run, parts, lambda get: function(*(get(index) for index in range(len(parts)))))
 
 

@@ -38,7 +38,8 @@ class IntCalls:
     def redirect(self, frame: FrameType) -> bool:
         """Redirects the int() calls of the function that runs in this frame, if it can be found; says whether."""
         code = frame.f_code
-        if not IS_SUPPORTED or code in self._seen or "int" in frame.f_globals:
+        is_ours = str(frame.f_globals.get("__name__", "")).startswith("specverify.")
+        if not IS_SUPPORTED or is_ours or code in self._seen or "int" in frame.f_globals:
             return False
         self._seen.add(code)
         function = _function_of(code, frame.f_globals)

@@ -98,8 +98,8 @@ def lattice_scenario(
     """Random rows on the grid. Every row has accepted, partly accepted and residual tokens."""
     if vocab_size < 2 or num_draft_tokens < 1 or resolution < 2:
         raise UsageError(
-            f"a lattice was asked for with vocab_size {vocab_size}, resolution {resolution} and {num_draft_tokens} draft "
-            "tokens; give at least 2, 2 and 1"
+            f"a lattice was asked for with vocab_size {vocab_size}, resolution {resolution} and {num_draft_tokens} "
+            "draft tokens; give at least 2, 2 and 1"
         )
     draft_probs = np.zeros((num_draft_tokens, vocab_size))
     target_probs = np.zeros((num_draft_tokens + 1, vocab_size))

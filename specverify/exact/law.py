@@ -28,6 +28,8 @@ from specverify.exact.run import Run
 SUM_TOLERANCE = 1e-9
 # Ordinary calls that a program without any random call must repeat identically to be called deterministic.
 _DETERMINISM_CALLS = 32
+# Ordinary calls that tell a crash of the program from one that only symbols cause.
+_CRASH_CALLS = 64
 _PROGRESS_SECONDS = 0.2
 
 
@@ -197,6 +199,8 @@ class _Search:
     def _execute(self, *, poison_seed: int) -> tuple[Run, Cells]:
         run = Run(self.stack, poison_seed=poison_seed)
         run.int_calls = []
+        raised: Exception | None = None
+        cells: Cells = []
         try:
             for front_end in self.front_ends:
                 front_end.begin_run(run)
@@ -205,26 +209,42 @@ class _Search:
             output = normalised(self.program(SymbolicSource(run, self.front_ends)), self.front_ends)
             cells = expanded(run, output)
         except Exception as error:
-            self._explain(run, error)
-            raise
+            raised = error
         finally:
             for front_end in reversed(self.front_ends):
                 front_end.end_run()
             run.is_finished = True
         if run.failure is not None:
-            raise run.failure
+            raise run.failure from raised
+        if raised is not None:
+            self._explain(run, raised)
+            raise raised
         return run, cells
 
     def _explain(self, run: Run, error: Exception) -> None:
         """Raises NotEnumerable where the error is about symbols; returns where it is the program's own."""
-        if run.failure is not None:
-            raise run.failure from error
         if isinstance(error, NotEnumerable | UnreadableOutput) or run.num_random_calls == 0:
             return
+        if _raises_natively(self.program, self.front_ends, type(error), self.reset):
+            return
         raise NotEnumerable(
-            f"the program raised {type(error).__name__}: {error} on a path of probability {self.stack.probability:.3g}",
+            f"the program raised {type(error).__name__} on a path of probability {self.stack.probability:.3g}, and not "
+            f"in {_CRASH_CALLS} ordinary calls: {error}",
             source_line=source_line_of(error),
         ) from error
+
+
+def _raises_natively(
+    program: Program, front_ends: list[FrontEnd], error_type: type[Exception], reset: Callable[[], None] | None
+) -> bool:
+    for seed in range(_CRASH_CALLS):
+        try:
+            native_outputs(program, front_ends, num_calls=1, max_seconds=1.0, seed=seed, reset=reset)
+        except error_type:
+            return True
+        except Exception:
+            return False
+    return False
 
 
 def _alike(first: Cells, second: Cells, tolerance: float) -> bool:
