@@ -16,6 +16,7 @@ _MODULES = (
     "specverify.checks.step_chi_square",
     "specverify.checks.step_edges",
     "specverify.checks.step_form",
+    "specverify.checks.step_independence",
     "specverify.checks.sequence_exact",
     "specverify.checks.sequence_stream",
     "specverify.checks.sequence_joint",

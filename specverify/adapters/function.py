@@ -31,11 +31,11 @@ from specverify.adapters.function_roles import (
     signature_of,
 )
 from specverify.adapters.function_state import kept_global_randomness
-from specverify.adapters.function_trial import Open, settle
+from specverify.adapters.function_trial import Open, settle, trial_cases
 from specverify.core.capabilities import Capability
 from specverify.core.errors import SubjectCrashed, UsageError
 from specverify.core.types import VerifyInput, VerifyOutput
-from specverify.exact.program import RandomSource
+from specverify.exact.program import NativeSource, RandomSource
 
 Call = Callable[[VerifyInput, RandomSource], Any]
 
@@ -95,7 +95,8 @@ class FunctionSubject:
             self.dialect = settle(
                 function or self._call, self.name, self._invoke, base, Open(kind, layout, rng_kind, given, swappable)
             )  # fmt: skip
-        self.capabilities = _capabilities(self.dialect, call)
+            self.takes_batches = self.dialect.layout != "single" and self._takes_two()
+        self.capabilities = _capabilities(self.dialect, call, takes_batches=self.takes_batches)
 
     @classmethod
     def from_function(cls, function: Callable[..., Any], *, name: str = "") -> FunctionSubject:
@@ -183,10 +184,15 @@ class FunctionSubject:
         """The type in which it is given laws."""
         return self.dialect.dtype
 
-    @property
-    def takes_batches(self) -> bool:
-        """Whether one call takes several sequences."""
-        return self.dialect.layout != "single"
+    def _takes_two(self) -> bool:
+        """Whether a call on two rows works at all; some functions carry a batch axis that must be 1."""
+        one, other = [case for case, _ in trial_cases(has_draft_law=self.dialect.takes_draft_law)]
+        for seed, cases in enumerate(((one, other), (other, one), (one, one), (other, other))):
+            try:
+                self.call_rows(cases, NativeSource(seed))
+            except Exception:
+                return False
+        return True
 
     @property
     def draws_inside(self) -> bool:
@@ -252,13 +258,13 @@ def _name_of(function: Any) -> str:
     return f"{module}:{name}" if module and module != "__main__" else name
 
 
-def _capabilities(dialect: Dialect, call: Call | None) -> frozenset[Capability]:
+def _capabilities(dialect: Dialect, call: Call | None, *, takes_batches: bool) -> frozenset[Capability]:
     found = {Capability.VERIFY, Capability.VERIFY_CALLS}
     if call is not None or dialect.takes_draft_law:
         found.add(Capability.DRAFT_PROBS_ARGUMENT)
     if "uniforms" in dialect.roles:
         found.add(Capability.UNIFORMS_ARGUMENT)
-    if dialect.layout != "single":
+    if takes_batches:
         found.add(Capability.BATCH)
     return frozenset(found)
 

@@ -80,12 +80,13 @@ def _rng(kind: str, dialect: Dialect, cases: Cases, source: RandomSource) -> Any
 
 def _seed(kind: str, dialect: Dialect, cases: Cases, source: RandomSource) -> int:
     """A new seed a call; while the law is enumerated a fixed one, for the streams it opens are symbolic anyway."""
+    if hasattr(source, "next_seed"):
+        return int(source.next_seed())
     return _FIXED_SEED if isinstance(source, SymbolicSource) else int(source.numpy_generator().integers(2**31))
 
 
 def _uniforms(kind: str, dialect: Dialect, cases: Cases, source: RandomSource) -> Any:
-    """k uniforms a row; one more where nothing else could draw the final token."""
-    num = len(cases[0].draft_token_ids) + int(not {"rng", "seed", "final_uniform"} & set(dialect.roles))
+    num = len(cases[0].draft_token_ids) + int(dialect.num_uniforms == "k + 1")
     return _uniform_array((num,), kind, dialect, cases, source)
 
 

@@ -48,7 +48,8 @@ class Dialect:
     axis, or the rows of a batch laid end to end. rng_kind: what the rng parameter takes. target_rows: "k + 1", or "k"
     where the bonus row comes apart or not at all. constants: fixed arguments. arguments: parameter name to a function
     of (case, source) that makes the argument, for anything the roles do not cover. rounding: a narrower type that
-    laws pass through on their way to dtype; how a function's inner precision is measured.
+    laws pass through on their way to dtype; how a function's inner precision is measured. num_uniforms: how many
+    uniforms a row are handed over, "k" or "k + 1".
     """
 
     roles: Mapping[str, str]
@@ -61,10 +62,14 @@ class Dialect:
     constants: Mapping[str, Any] = field(default_factory=dict)
     arguments: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     rounding: str = ""
+    num_uniforms: str = "k"
 
     @property
     def takes_draft_law(self) -> bool:
-        return any(f"draft_{form}" in self.roles for form in FORMS)
+        """Whether the draft law is an argument, or may be part of one that is made by hand."""
+        if any(f"draft_{form}" in self.roles for form in FORMS):
+            return True
+        return bool(self.arguments) and not {"draft_token_ids", "sequence_token_ids"} & set(self.roles)
 
     @property
     def has_bonus_row(self) -> bool:

@@ -132,6 +132,8 @@ def _sequence(part: Any, row: int, num_rows: int) -> tuple[int, ...]:
 def _scalar(part: Any, row: int, num_rows: int) -> int:
     if part is None:
         return -1
+    if num_rows > 1 and not isinstance(part, tuple):
+        raise Unreadable(f"it returned one number for a batch of {num_rows}")
     while isinstance(part, tuple):
         if len(part) == num_rows:
             part, row, num_rows = part[row], 0, 1

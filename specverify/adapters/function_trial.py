@@ -134,13 +134,16 @@ def _ways(function: Callable[..., Any], base: Dialect, left_open: Open) -> Itera
     rows = ("k", "k + 1") if any(f"bonus_{form}" in base.roles for form in FORMS) else ("k + 1", "k")
     if not any(f"target_{form}" in base.roles for form in FORMS):
         rows = rows[:1]
-    for swap, layout, target_rows in itertools.product(swaps, layouts, rows):
+    # Where nothing else can draw the final token, there is probably a uniform for it behind those of the accept tests.
+    alone = "uniforms" in base.roles and not {"rng", "seed", "final_uniform"} & set(base.roles)
+    uniforms = ("k + 1", "k") if alone else ("k",)
+    for swap, layout, target_rows, num_uniforms in itertools.product(swaps, layouts, rows, uniforms):
         for ids, laws in _kind_pairs(function, left_open.kind):
             kinds = _kinds(base, annotated, left_open.kind, ids, laws)
             for rng_kind in _rng_kinds(function, base, left_open.rng_kind, laws):
                 yield replace(
                     base, roles=_swapped(base.roles) if swap else base.roles, kinds=kinds, layout=layout,
-                    target_rows=target_rows, rng_kind=rng_kind,
+                    target_rows=target_rows, rng_kind=rng_kind, num_uniforms=num_uniforms,
                 )  # fmt: skip
 
 

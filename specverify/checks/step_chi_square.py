@@ -94,8 +94,8 @@ def step_chi_square(subject: Any, context: CheckContext) -> Iterator[Finding]:
 
 def _finding(scenario: Scenario, joint: Joint, num_samples: int, not_noise: str) -> Finding:
     result = judged(scenario, joint, num_samples=num_samples)
-    cause = likely_cause([result], [])
-    return law_finding(result, not_noise=not_noise, likely_cause=cause, digits_as_samples=num_samples)
+    cause = likely_cause([result], result, tolerance=1.0)
+    return law_finding(result, not_noise=not_noise, likely_cause=cause, num_samples=num_samples)
 
 
 def _completed(emitted: tuple[int, ...], scenario: Scenario, generator: np.random.Generator) -> tuple[int, ...]:

@@ -21,20 +21,22 @@ _DUST = 1e-12
 
 
 def law_finding(
-    result: StepResult, *, not_noise: str, likely_cause: str, digits_as_samples: int = 0, others: str = ""
-) -> Finding:
+    result: StepResult, *, not_noise: str, likely_cause: str, num_samples: int = 0, others: str = "",
+    prefix: tuple[int, ...] | None = None,
+) -> Finding:  # fmt: skip
     """The finding for one scenario whose emitted law is not the target's.
 
-    not_noise: why neither luck nor rounding explains it. digits_as_samples: number of steps where the law was sampled.
-    others: what else failed.
+    not_noise: why neither luck nor rounding explains it. num_samples: number of steps where the law was sampled.
+    others: what else failed. prefix: after which emitted tokens to look; by default where the law first goes wrong.
     """
     scenario, distance = result.scenario, result.distance
     joint = _of_draft(result.joint, result.draft_token_ids)
-    prefix = distance.first_prefix if distance.first_prefix is not None else distance.worst_prefix
+    if prefix is None:
+        prefix = distance.first_prefix if distance.first_prefix is not None else distance.worst_prefix
     observed, mass = next_law(joint, prefix, scenario.vocab_size)
     wanted = scenario.target(prefix)
     local = 0.5 * float(np.abs(observed - wanted).sum())
-    note = f"{digits_as_samples:,} steps" if digits_as_samples else ""
+    note = f"{num_samples:,} steps" if num_samples else ""
     return Finding(
         headline=_headline(result, prefix),
         table=_table(result, prefix, observed, wanted, local, note),

@@ -145,7 +145,7 @@ def _finding(
             f"Not noise. This is the exact law, from {first.num_runs} runs that cover all the randomness: total "
             f"variation {first.distance.tv:.3g}, allowed {precision.tolerance:.0e} ({precision.reason})."
         )
-        cause = likely_cause(wrong, evidence.exact)
+        cause = likely_cause(evidence.exact, first, tolerance=precision.tolerance)
         return law_finding(first, not_noise=not_noise, likely_cause=cause, others=others)
     sampled = wrong_sampled[0]
     not_noise = (
@@ -153,10 +153,10 @@ def _finding(
         f"e^{sampled.log_limit:.0f} less than once in {np.exp(sampled.log_limit):.0e} runs. Its law could not be "
         f"enumerated: {evidence.reason}."
     )
-    cause = likely_cause([sampled.result], [])
+    cause = likely_cause([one.result for one in evidence.sampled], sampled.result, tolerance=precision.tolerance)
     return law_finding(
         sampled.result, not_noise=not_noise, likely_cause=cause, others=others,
-        digits_as_samples=sampled.result.num_samples,
+        num_samples=sampled.result.num_samples, prefix=sampled.suspect,
     )  # fmt: skip
 
 

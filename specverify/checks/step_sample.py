@@ -32,12 +32,14 @@ Outcome = tuple[tuple[int, ...], tuple[int, ...], int | None]
 
 @dataclass(frozen=True)
 class SampledStep:
-    """What ordinary calls said of one scenario. log_limit: the evidence at which the claim falls."""
+    """What ordinary calls said of one scenario. log_limit: the evidence at which the claim falls. suspect:
+    the prefix with the most evidence of its own."""
 
     result: StepResult
     log_e: float
     log_limit: float
     detectable_tv: float
+    suspect: tuple[int, ...] = ()
 
     @property
     def is_refuted(self) -> bool:
@@ -108,9 +110,8 @@ def sample_step(
             break
         batch = min(total, most - total)
     joint: Joint = {outcome: count / total for outcome, count in seen.items()}
-    return SampledStep(
-        judged(scenario, joint, num_samples=total), evidence.log_e, limit, evidence.detectable_tv(alpha)
-    )  # fmt: skip
+    result = judged(scenario, joint, num_samples=total)
+    return SampledStep(result, evidence.log_e, limit, evidence.detectable_tv(alpha), evidence.suspect())
 
 
 class _Evidence:
@@ -143,6 +144,10 @@ class _Evidence:
     @property
     def log_e(self) -> float:
         return float(average_log_e([self._whole.log_e, *(process.log_e for process in self._by_draft.values())]))
+
+    def suspect(self) -> tuple[int, ...]:
+        found = self._whole.suspects(1)
+        return found[0][0] if found else ()
 
     def detectable_tv(self, alpha: float) -> float:
         return self._whole.detectable_tv(alpha / (1 + len(self._by_draft)))

@@ -114,6 +114,11 @@ def chi_square_scenario() -> Scenario:
     return _from_table("three tokens", _THREE, 2)
 
 
+def independence_scenario() -> Scenario:
+    """One draft token, accepted about as often as not."""
+    return _from_table("two tokens", _TWO, 1)
+
+
 def _tree(
     name: str, vocab_size: int, num_draft_tokens: int, seed: int, *, target: Sequence[str] = (),
     draft: Sequence[str] = (), support: int | None = None, disagreement: float = 0.4, chance: float = 0.5,

@@ -1,0 +1,248 @@
+"""Independence of the random draws: within a call, from one call to the next, and between the rows of a batch."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from specverify.checks.registry import CheckContext, Exercised, check
+from specverify.checks.step_enumerate import CROSS_CHECK_CALLS
+from specverify.checks.step_explain import three_digits
+from specverify.checks.step_precision import TOLERANCES
+from specverify.checks.step_scenarios import Scenario, adapted, independence_scenario
+from specverify.checks.step_subject import VerifySubject
+from specverify.core.capabilities import Capability
+from specverify.core.errors import SubjectCrashed
+from specverify.core.outcomes import Finding, Kind, Table
+from specverify.exact.errors import NotEnumerable, ReusedRandomness
+from specverify.exact.law import enumerate_law
+from specverify.exact.program import NativeSource, RandomSource, Shape
+from specverify.stats.budget import alarm_threshold
+from specverify.stats.pair import PairBetting
+
+# Pairs of ordinary calls where the joint law cannot be enumerated; a shared uniform shows within a few hundred.
+_PAIRS = 3000
+_SHOWN = 5
+
+Emitted = tuple[int, ...]
+Pair = Callable[[RandomSource], tuple[Any, Any]]
+
+
+@check(
+    "random.draws-independent",
+    claim="The draws of a verify step are independent: within a call, of the next call, and of other rows.",
+    needs={Capability.VERIFY},
+    kind=Kind.STATISTICAL,
+    exercised_by=Exercised("random-pairs"),
+    catches=("verify-noise-reused", "verify-uniforms-shared-by-rows"),
+    source="flashinfer-ai/flashinfer#424 (one uniform for accept test and residual draw); "
+    "NVIDIA/TensorRT-LLM#17599 (one stream for all requests)",
+)  # fmt: skip
+def draws_independent(subject: Any, context: CheckContext) -> Iterator[Finding]:
+    """Two calls in a row with one generator, and two rows of one batch, must not know of each other.
+
+    The joint law of the two outputs is enumerated and compared with the product of its own marginals, so that a
+    function whose law is wrong for another reason is not blamed here as well. Noise that decides two things within a
+    call shows in the enumeration itself. Where nothing can be enumerated, a bet is placed on telling true pairs from
+    shuffled ones.
+    """
+    scenario = adapted(independence_scenario(), subject)
+    pairs: list[tuple[str, Pair]] = [("two calls in a row", _Calls(subject, scenario))]
+    if subject.takes_batches:
+        pairs.append(("two rows of one batch", _Rows(subject, scenario)))
+    for what, pair in pairs:
+        try:
+            joint = _enumerated(subject, scenario, pair)
+        except ReusedRandomness as error:
+            context.exercised("random-pairs")
+            yield _reuse_finding(error)
+            return
+        except NotEnumerable as error:
+            yield from _sampled(subject, scenario, what, pair, str(error), context)
+            continue
+        yield from _judged(subject, scenario, what, joint, context)
+
+
+class _Lasting:
+    """A source whose generators last from call to call, as a program's own do."""
+
+    def __init__(self, source: RandomSource) -> None:
+        self._source = source
+        self._made: dict[str, Any] = {}
+        self._num_seeds = 0
+
+    def _once(self, name: str) -> Any:
+        if name not in self._made:
+            self._made[name] = getattr(self._source, name)()
+        return self._made[name]
+
+    def numpy_generator(self) -> np.random.Generator:
+        generator: np.random.Generator = self._once("numpy_generator")
+        return generator
+
+    def torch_generator(self) -> torch.Generator:
+        generator: torch.Generator = self._once("torch_generator")
+        return generator
+
+    def python_random(self) -> random.Random:
+        generator: random.Random = self._once("python_random")
+        return generator
+
+    def uniforms(self, shape: Shape) -> NDArray[np.float64]:
+        return self._source.uniforms(shape)
+
+    def torch_uniforms(self, shape: Shape) -> torch.Tensor:
+        return self._source.torch_uniforms(shape)
+
+    def next_seed(self) -> int:
+        """Callers give every call a seed of its own."""
+        self._num_seeds += 1
+        return 1000 + self._num_seeds
+
+
+@dataclass(frozen=True)
+class _Calls:
+    """Two calls on the same case, one after the other, with the same generator."""
+
+    subject: VerifySubject
+    scenario: Scenario
+
+    def __call__(self, source: RandomSource) -> tuple[Any, Any]:
+        cases = [self.scenario.case(_drafts(self.scenario))]
+        lasting = _Lasting(source)
+        return self.subject.parts(cases, lasting), self.subject.parts(cases, lasting)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """One call on a batch of two equal rows."""
+
+    subject: VerifySubject
+    scenario: Scenario
+
+    def __call__(self, source: RandomSource) -> tuple[Any, Any]:
+        cases = [self.scenario.case(_drafts(self.scenario))] * 2
+        return self.subject.parts(cases, source), ()
+
+
+def _drafts(scenario: Scenario) -> tuple[int, ...]:
+    """Draft tokens that are as often accepted as not."""
+    return (int(np.argmax(scenario.draft(()))),)
+
+
+def _read(subject: VerifySubject, scenario: Scenario, pair: Any) -> tuple[Emitted, Emitted]:
+    first, second = pair
+    case = scenario.case(_drafts(scenario))
+    if second == ():
+        one, other = subject.read(first, [case, case])
+    else:
+        one, other = subject.read(first, [case])[0], subject.read(second, [case])[0]
+    return one.token_ids, other.token_ids
+
+
+def _enumerated(subject: VerifySubject, scenario: Scenario, pair: Pair) -> dict[tuple[Emitted, Emitted], float]:
+    scenario.case(_drafts(scenario))
+    law = enumerate_law(pair, cross_check_calls=CROSS_CHECK_CALLS // 4, allow_deterministic=True)
+    joint: dict[tuple[Emitted, Emitted], float] = {}
+    for output, probability in law.probabilities.items():
+        key = _read(subject, scenario, output)
+        joint[key] = joint.get(key, 0.0) + probability
+    return joint
+
+
+def _judged(
+    subject: VerifySubject, scenario: Scenario, what: str, joint: dict[tuple[Emitted, Emitted], float],
+    context: CheckContext,
+) -> Iterator[Finding]:  # fmt: skip
+    firsts, seconds = _marginals(joint)
+    if len(firsts) > 1:
+        context.exercised("random-pairs")
+    product = {(one, other): p * q for one, p in firsts.items() for other, q in seconds.items()}
+    distance = 0.5 * sum(abs(joint.get(key, 0.0) - probability) for key, probability in product.items())
+    tolerance = TOLERANCES["float32" if subject.dtype == "float64" else subject.dtype]
+    if distance <= tolerance:
+        context.worth(f"{what}: exact joint law is the product of its marginals (off by {distance:.1g})")
+        return
+    yield Finding(
+        headline=f"Smallest case found: {what}, {scenario.size}, draft {list(_drafts(scenario))}.",
+        table=_table(joint, product),
+        not_noise=f"Not noise. This is the exact joint law; total variation {distance:.3g} from the product of its "
+        f"marginals, allowed {tolerance:.0e}.",
+        where=("Each output alone is as likely as it was; it is the pair that is not.",),
+        details={"pair": what, "total_variation": distance},
+    )
+
+
+def _marginals(joint: dict[tuple[Emitted, Emitted], float]) -> tuple[dict[Emitted, float], dict[Emitted, float]]:
+    firsts: dict[Emitted, float] = {}
+    seconds: dict[Emitted, float] = {}
+    for (one, other), probability in joint.items():
+        firsts[one] = firsts.get(one, 0.0) + probability
+        seconds[other] = seconds.get(other, 0.0) + probability
+    return firsts, seconds
+
+
+def _table(joint: dict[tuple[Emitted, Emitted], float], product: dict[tuple[Emitted, Emitted], float]) -> Table:
+    """The pairs that are furthest from independence."""
+    furthest = sorted(product, key=lambda key: -abs(joint.get(key, 0.0) - product[key]))[:_SHOWN]
+    rows = [["first output", "second output", "together", "if independent"]]
+    rows += [
+        [
+            str(list(one)),
+            str(list(other)),
+            three_digits(joint.get((one, other), 0.0)),
+            three_digits(product[one, other]),
+        ]
+        for one, other in furthest
+    ]
+    return Table(rows)
+
+
+def _reuse_finding(error: ReusedRandomness) -> Finding:
+    where = [f"Operation  {error.operation}"] if error.operation else []
+    if error.source_line:
+        where.append(f"Line       {error.source_line}")
+    return Finding(
+        headline="One random value decides two things in a single call.",
+        not_noise=f"Found while following every random value through the function: {error.reason}.",
+        where=where,
+        details={"operation": error.operation, "source_line": error.source_line},
+    )
+
+
+def _sampled(
+    subject: VerifySubject, scenario: Scenario, what: str, pair: Pair, reason: str, context: CheckContext
+) -> Iterator[Finding]:
+    """Bets that a true pair can be told from one whose second half comes from another call."""
+    betting = PairBetting()
+    generator = context.streams.generator("random.draws-independent", what)
+    limit = alarm_threshold(context.alpha / 2)
+    num_pairs = int(_PAIRS * context.effort)
+    for number in range(num_pairs):
+        context.progress("pairs of calls", number, num_pairs)
+        try:
+            one, other = _read(subject, scenario, pair(NativeSource(int(generator.integers(2**62)))))
+            _, stranger = _read(subject, scenario, pair(NativeSource(int(generator.integers(2**62)))))
+        except SubjectCrashed:
+            raise
+        except Exception as error:
+            raise SubjectCrashed(f"{subject.name} raised {type(error).__name__}: {error}") from error
+        if other != stranger:
+            context.exercised("random-pairs")
+        betting.update([(one, other)], [(one, stranger)])
+        if betting.log_e >= limit:
+            yield Finding(
+                headline=f"{what.capitalize()}, {scenario.size}, draft {list(_drafts(scenario))}: outputs go together.",
+                not_noise=f"Not noise. After {number + 1} pairs the evidence is e^{betting.log_e:.0f}, where "
+                f"independent outputs pass e^{limit:.0f} less than once in {np.exp(limit):.0e} runs. The joint law "
+                f"could not be enumerated: {reason}.",
+                details={"pair": what, "log_e": betting.log_e, "num_pairs": number + 1},
+            )
+            return
+    context.worth(f"{what}: not refuted in {num_pairs:,} pairs; the joint law could not be enumerated: {reason}")
