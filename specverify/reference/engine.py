@@ -16,10 +16,10 @@ from torch import Tensor
 
 from specverify.core.errors import UsageError
 from specverify.core.types import Request, Trace
-from specverify.laws.sampling import processed_logits
 from specverify.reference.batch import Batch, RunningRequest, padded
 from specverify.reference.cached_model import CachedModel
 from specverify.reference.draws import RequestStreams
+from specverify.reference.limits import check_request
 from specverify.reference.model import Model
 from specverify.reference.proposers import Drafts, Proposer
 from specverify.reference.recorder import Recorder, finished_trace
@@ -71,7 +71,7 @@ class ReferenceEngine:
         if not requests:
             return []
         for request in requests:
-            self.check_request(request)
+            check_request(self.target.config, request)
         everyone = [self.start_request(index, request) for index, request in enumerate(requests)]
         batch = Batch(everyone, self.target.config.vocab_size, self.target.device)
         capacity = max(len(r.prompt_token_ids) + r.max_new_tokens for r in requests) + self.num_draft_tokens + 1
@@ -104,9 +104,13 @@ class ReferenceEngine:
         step.end(self.proposer)
 
     def plain_step(self, batch: Batch) -> None:
-        """One token per row, without anything to verify or to roll back."""
+        """One token per row, without anything to verify or to roll back.
+
+        It shares no method with the speculative step that a bug of speculation could sit in.
+        """
         newest = padded([running.token_ids[-1:] for running in batch.running], batch.device)
-        hidden = self.cached.compute(newest, first_positions=self.newest_positions(batch), num_new=[1] * batch.num_rows)
+        positions = [running.newest_position for running in batch.running]
+        hidden = self.cached.compute(newest, first_positions=positions, num_new=[1] * batch.num_rows)
         self.draw_plainly(batch, self.target.logits(hidden))
 
     def prefill(self, batch: Batch, capacity: int) -> None:
@@ -226,24 +230,3 @@ class ReferenceEngine:
     def make_streams(self, request: Request) -> RequestStreams:
         """The request's own random streams, from its seed."""
         return RequestStreams(request.seed, self.target.device)
-
-    def check_request(self, request: Request) -> None:
-        """Raises UsageError for what the model or the sampler can't take."""
-        config, name = self.target.config, f"request {request.request_id!r}"
-        length = len(request.prompt_token_ids)
-        if not length:
-            raise UsageError(f"{name} has an empty prompt; give at least one token id")
-        strangers = [token for token in request.prompt_token_ids if not 0 <= token < config.vocab_size]
-        if strangers:
-            raise UsageError(
-                f"{name} has prompt token {strangers[0]}; the model has tokens 0 to {config.vocab_size - 1}"
-            )
-        if request.max_new_tokens < 1:
-            raise UsageError(f"{name} asks for {request.max_new_tokens} new tokens; ask for at least 1")
-        # Also where "dynamic" rope scaling would begin: there the law depends on how tokens share passes.
-        if length + request.max_new_tokens > config.max_positions:
-            raise UsageError(
-                f"{name} may reach {length + request.max_new_tokens} tokens; the model takes {config.max_positions}: "
-                "shorten the prompt or max_new_tokens"
-            )
-        processed_logits([0.0], request.sampling)

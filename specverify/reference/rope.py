@@ -27,7 +27,7 @@ class Rope:
         wavenumbers = self.frequencies
         if self.config.rope_type == "dynamic":
             # Beyond the trained length the base follows the longest position of the pass, so rows computed in
-            # other passes keep another base: see ReferenceEngine.check_request, which refuses that region.
+            # other passes keep another base: see specverify.reference.limits, which refuses that region.
             wavenumbers = frequencies(self.config, self.head_dim, int(positions.max()) + 1).to(positions.device)
         angles = positions[..., None, None].to(torch.float64) * wavenumbers
         cos, sin = angles.cos() * self.scale, angles.sin() * self.scale
