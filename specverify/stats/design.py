@@ -18,8 +18,11 @@ from scipy.stats import ncx2
 from specverify.core.errors import UsageError
 from specverify.stats.budget import alarm_threshold
 from specverify.stats.dirichlet import SCALES
+from specverify.stats.pair import CAUTION, STAKES
 
 POWER = 0.99
+# Standard deviations of bad luck allowed for in pair betting; 2.3 would be .99 if its model were exact.
+_PAIR_LUCK = 3.5
 
 
 def detectable_tv(
@@ -57,6 +60,29 @@ def samples_to_detect(alpha: float, tv: float, num_cells: int, *, num_averaged: 
         middle = (low + high) // 2
         low, high = (low, middle) if is_enough(middle) else (middle, high)
     return high
+
+
+def pair_detectable_tv(alpha: float, num_pairs: int, num_values: int, *, num_averaged: int = 1) -> float:
+    """Smallest total variation between two boxes that pair betting shows over so many values (power .99); 1 if none.
+
+    num_averaged: features that are bet on. Worst case again: an error in proportion to all values. There the score of
+    a value settles at plus or minus s, a little below the total variation t; a pair gains stake * t * s
+    - (stake * s)**2 / 4 on average, and learning costs about stake**2 / 8 nats per value for every e-fold of pairs.
+    """
+    _check(alpha, num_pairs, num_values, num_averaged)
+    wanted = alarm_threshold(alpha) + math.log(len(STAKES) * num_averaged)
+
+    # Half the pairs have been seen when the average pair is scored, with two outcomes each.
+    confidence = num_pairs / (num_pairs + CAUTION * num_values)
+
+    def lacking(tv: float) -> float:
+        score = confidence * tv
+        gain = num_pairs * (STAKES * tv * score - (STAKES * score) ** 2 / 4.0)
+        learning = STAKES**2 / 8.0 * num_values * math.log1p(num_pairs / num_values)
+        luck = _PAIR_LUCK * STAKES * score * math.sqrt(num_pairs / 2.0)
+        return wanted - float(np.max(gain - learning - luck))
+
+    return 1.0 if lacking(1.0) > 0.0 else float(brentq(lacking, 0.0, 1.0))
 
 
 def _chi_square_needed(alpha: float, num_samples: float, df: int, num_averaged: int) -> float:

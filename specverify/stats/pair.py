@@ -17,7 +17,7 @@ Feature = Callable[[Any], Hashable]
 STAKES: NDArray[np.float64] = np.array([0.9, 0.5, 0.25, 0.12, 0.06, 0.03, 0.015])
 
 # Past counts needed before a value's score is taken at half its face value: keeps early guesses small.
-_CAUTION = 4.0
+CAUTION = 4.0
 
 
 def whole(outcome: Hashable) -> Hashable:
@@ -89,4 +89,4 @@ class PairBetting:
 def _score(past: dict[Hashable, list[int]], value: Hashable) -> float:
     """How much more often the value came from the box that is on, from -1 to 1; 0 for a new value."""
     on, off = past.get(value, (0, 0))
-    return (on - off) / (on + off + _CAUTION)
+    return (on - off) / (on + off + CAUTION)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from specverify.core.errors import UsageError
-from specverify.stats.design import detectable_tv, samples_to_detect
+from specverify.stats.design import detectable_tv, pair_detectable_tv, samples_to_detect
 from specverify.stats.dirichlet import DirichletEValue
+from specverify.stats.pair import PairBetting
 
 RUNS = 150
 
@@ -63,6 +64,24 @@ def test_nothing_is_detectable_without_samples_or_cells():
     """No data, or one cell, shows nothing: the figure is 1."""
     assert detectable_tv(1e-9, 0, 8) == 1.0
     assert detectable_tv(1e-9, 1_000, 1) == 1.0
+
+
+@pytest.mark.parametrize(("num_values", "alpha"), [(2, 1e-9), (8, 1e-6), (64, 1e-9), (512, 1e-6)])
+def test_pair_betting_finds_errors_of_the_stated_size(num_values, alpha):
+    """Two boxes that differ by the stated total variation, in proportion, are told apart in 3,000 pairs."""
+    rng = np.random.default_rng(num_values)
+    law = rng.dirichlet(np.full(num_values, 3.0))
+    tv = pair_detectable_tv(alpha, 3_000, num_values)
+    is_up = rng.permutation(num_values) < num_values // 2
+    tilt = np.where(is_up, 0.5 * tv / law[is_up].sum(), -0.5 * tv / law[~is_up].sum())
+    found = 0
+    for _ in range(25):
+        betting = PairBetting()
+        on, off = (rng.choice(num_values, 3_000, p=law * (1.0 + sign * tilt)).tolist() for sign in (1.0, -1.0))
+        betting.update(on, off)
+        found += betting.log_e >= -math.log(alpha)
+
+    assert found >= 24
 
 
 @pytest.mark.parametrize(
