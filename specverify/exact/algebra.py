@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy import asarray
@@ -26,6 +28,26 @@ _TINY = float(np.finfo(np.float64).tiny)
 _QUIET: dict[str, Any] = {"divide": "ignore", "invalid": "ignore", "over": "ignore", "under": "ignore"}
 
 
+Operation = TypeVar("Operation", bound=Callable[..., Any])
+
+
+def through_rows(function: Operation) -> Operation:
+    """Runs a function of blocks on rows of one entry where it is given single entries: numpy makes scalars of those."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any) -> Any:
+        if any(np.ndim(arg.variable if isinstance(arg, Symbols) else 0.0 if arg is None else arg) for arg in args):
+            return function(*args)
+        rows = [arg.reshaped((1,)) if isinstance(arg, Symbols) else arg for arg in args]
+        result = function(*rows)
+        if isinstance(result, tuple):
+            return tuple(part.reshape(()) for part in result)
+        return result.reshaped(())
+
+    return cast(Operation, wrapper)
+
+
+@through_rows
 def shift(block: Symbols, number: Any) -> Symbols:
     """block + number. Infinite and NaN numbers make constants, as symbols are finite with probability 1."""
     numbers = asarray(number, dtype=np.float64)
@@ -41,6 +63,7 @@ def shift(block: Symbols, number: Any) -> Symbols:
     return Symbols(block.run, np.where(np.isfinite(numbers), variable, CONSTANT), kind, mirror, total, b, c, parent)
 
 
+@through_rows
 def scale(block: Symbols, number: Any) -> Symbols:
     """block * number. A factor 0 gives the constant 0; an infinite factor needs a symbol whose sign is known."""
     numbers = asarray(number, dtype=np.float64)
@@ -80,6 +103,7 @@ def negative(block: Symbols) -> Symbols:
     return scale(block, -1.0)
 
 
+@through_rows
 def log(block: Symbols) -> Symbols:
     """Natural logarithm. Raises NotEnumerable where the symbol may be negative."""
     form = block.form[0]
@@ -112,6 +136,7 @@ def log(block: Symbols) -> Symbols:
     return _nested(block, result, symbolic & ~simple & (result.variable >= 0), NEST_LOG, "log")
 
 
+@through_rows
 def exp(block: Symbols) -> Symbols:
     """Exponential function."""
     variable, kind, mirror, a, b, c, parent = block.columns
@@ -137,6 +162,7 @@ def exp(block: Symbols) -> Symbols:
     return _nested(block, result, symbolic & ~simple, NEST_EXP, "exp")
 
 
+@through_rows
 def power(block: Symbols, exponent: Any) -> Symbols:
     """block ** exponent, for symbols whose sign is known."""
     exponents = asarray(exponent, dtype=np.float64)
@@ -173,6 +199,7 @@ def power(block: Symbols, exponent: Any) -> Symbols:
     return _nested(block, result, symbolic & ~simple, NEST_POWER, "power", exponents)
 
 
+@through_rows
 def add(first: Symbols, second: Symbols) -> Symbols:
     """Sum of two blocks: where both entries are symbols they must be alike functions of one variable."""
     shape = np.broadcast_shapes(first.shape, second.shape)
@@ -200,6 +227,7 @@ def add(first: Symbols, second: Symbols) -> Symbols:
     return Symbols(first.run, variable, columns[1], columns[2], a, b, columns[5], columns[6])
 
 
+@through_rows
 def multiply(first: Symbols, second: Symbols) -> Symbols:
     """Product of two blocks: at most one of the two entries at each place may be a symbol."""
     if first.form[0] is not None and bool((second.variable < 0).all()):
@@ -216,6 +244,7 @@ def multiply(first: Symbols, second: Symbols) -> Symbols:
     return scale(Symbols(first.run, *columns), number)
 
 
+@through_rows
 def value_bounds(block: Symbols) -> tuple[Floats, Floats]:
     """Infimum and supremum of every entry, given what is known of its variable."""
     low, high = block.run.intervals(block.variable)

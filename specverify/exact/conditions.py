@@ -81,6 +81,8 @@ def compare(block: Symbols, operation: str, number: Any) -> Conditions:
     probability zero.
     """
     numbers = asarray(number, dtype=np.float64)
+    if not numbers.ndim and block.shape == ():
+        return compare(block.reshaped((1,)), operation, numbers).reshaped(())
     shape = block.shape if not numbers.ndim else np.broadcast_shapes(block.shape, numbers.shape)
     if block.form[0] is not None and operation not in ("equal", "not_equal"):
         fast = _simple_thresholds(block.form[0], block.broadcast(shape), numbers)
@@ -104,6 +106,7 @@ def compare(block: Symbols, operation: str, number: Any) -> Conditions:
     )
 
 
+@algebra.through_rows
 def thresholds(block: Symbols, numbers: Floats) -> tuple[Floats, NDArray[np.bool_]]:
     """(u, increasing): the entry is below its number exactly where U < u (increasing) or U > u (not increasing).
 
@@ -164,6 +167,7 @@ def _directed(fast: tuple[Floats, NDArray[np.bool_]], operation: str) -> tuple[F
     return uniforms, increasing if operation.startswith("less") else ~increasing
 
 
+@algebra.through_rows
 def clamp(block: Symbols, low: Any, high: Any) -> Symbols:
     """block clipped to [low, high]; either may be None. Low-mass clips are dropped and recorded, others forked."""
     for bound, operation in ((low, "less"), (high, "greater")):
