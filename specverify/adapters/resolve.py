@@ -164,7 +164,14 @@ def _call(factory: Callable[..., Any], options: dict[str, Any], spec: str) -> An
         inspect.signature(factory).bind(**options)
     except TypeError as error:
         raise UsageError(f"{spec} does not take these options: {error}") from error
-    return factory(**options)
+    try:
+        return factory(**options)
+    except TypeError as error:
+        # A factory that hands its options on finds out later that nobody knows one of them.
+        unknown = next((key for key in options if f"unexpected keyword argument {key!r}" in str(error)), None)
+        if unknown is None:
+            raise
+        raise UsageError(f"{spec} has no option {unknown!r}; it was given {', '.join(options)}") from error
 
 
 def _as_sequence(made: Any, spec: str) -> Sequence[Any]:
