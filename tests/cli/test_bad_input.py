@@ -50,7 +50,7 @@ WRONG_CALLS = [
     (("check", f"{BROKEN}:returns_a_list_of_numbers"), "without 'name'"),
     (("check", f"{BROKEN}:returns_no_engines"), "returned no engine"),
     (("check", f"{BROKEN}:ambiguous"), "first"),
-    (("check", f"{BROKEN}:no_parameters_that_fit"), "temperature"),
+    (("check", f"{BROKEN}:no_parameters_that_fit"), "cannot tell the parameters"),
     (("check", "reference", "--select", "kv.no-such"), "no check is called 'kv.no-such'"),
     (("check", "reference", "--alpha", "2"), "--alpha is 2"),
     (("check", "reference", "--effort", "0"), "--effort is 0"),
