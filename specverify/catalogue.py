@@ -25,6 +25,7 @@ _MODULES = (
     "specverify.checks.kv",
     "specverify.checks.positions",
     "specverify.checks.draft",
+    "specverify.checks.independence",
     "specverify.checks.acceptance",
     "specverify.checks.tokens",
     "specverify.checks.tokens_end",

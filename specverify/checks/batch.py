@@ -78,7 +78,7 @@ def rows_independent(subject: Any, context: CheckContext) -> Iterator[Finding]:
             found.append(_with_others(difference, others))
     if found:
         yield _finding(min(found, key=lambda item: (item.what != "tokens", item.step_index)), found, len(requests))
-    line = f"{len(requests)} requests, {context.counters['batched-tokens']:,} tokens, two orders, and beside sampled ones"
+    line = f"{len(requests)} requests, {context.counters['batched-tokens']:,} tokens; two orders, sampled company"
     if ties:
         line += f"; {ties} near ties within {tolerance:.1g} explained"
     context.worth(line)

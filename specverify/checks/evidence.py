@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from specverify.checks.registry import CheckContext
@@ -14,6 +14,10 @@ from specverify.core.types import Request, SamplingParams, Step, Trace
 
 GREEDY = SamplingParams(temperature=0.0)
 SAMPLED = SamplingParams()
+# A drafter that declares its law before the filters and draws after them shows only with filters on.
+FILTERED = SamplingParams(temperature=0.7, top_k=5)
+# Requests per prompt in the runs that judge drafts: about 2,500 draft tokens on a probe pair.
+DRAFTING_REPEATS = 6
 # Accept everything, reject everything, now and then, and steps without a draft: every path through a step.
 STANDARD_DRAFTERS = ("self", "anti", "alternating", "sometimes-empty")
 DEFAULT_NEW_TOKENS = 24
@@ -158,6 +162,34 @@ def greedy_runs(subject: Any, context: CheckContext) -> tuple[Run, ...]:
 def sampled_runs(subject: Any, context: CheckContext) -> tuple[Run, ...]:
     """Sampled at temperature 1, speculation on, with the engine's own drafter and every standard one."""
     return _runs(subject, context, SAMPLED, speculate=True, names=_names(subject))
+
+
+def drafting_runs(subject: Any, context: CheckContext) -> tuple[Run, ...]:
+    """Larger sampled runs with the engine's own drafter, plain and with filters: for statistics about drafts."""
+    if is_recorded(subject):
+        return (_recorded_run(subject, SAMPLED, True),)
+    can_filter = Capability.SAMPLING in subject.capabilities
+    return tuple(_drafting_run(subject, context, s) for s in ((SAMPLED, FILTERED) if can_filter else (SAMPLED,)))
+
+
+def _drafting_run(subject: Any, context: CheckContext, sampling: SamplingParams) -> Run:
+    def make() -> Run:
+        requests = [
+            replace(
+                request,
+                seed=None if request.seed is None else _seed(context, request, repeat),
+                request_id=f"{request.request_id}/{repeat}",
+            )
+            for repeat in range(max(1, round(DRAFTING_REPEATS * context.effort)))
+            for request in standard_requests(subject, context, sampling)
+        ]
+        return Run("own", sampling, generate(subject, requests, speculate=True), subject)
+
+    return once(context, f"evidence/drafting/{sampling.temperature:g}/{sampling.top_k}", make)
+
+
+def _seed(context: CheckContext, request: Request, repeat: int) -> int:
+    return context.streams.integer("evidence", "drafting", request.request_id, repeat) % 2**31
 
 
 def speculated_runs(subject: Any, context: CheckContext) -> tuple[Run, ...]:

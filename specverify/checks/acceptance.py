@@ -1,0 +1,343 @@
+"""Acceptance is the only visible sign of a draft side that is wrong: it must be what the two laws imply."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specverify.checks import accept_rules, evidence, noise, samples
+from specverify.checks.evidence import Place
+from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
+from specverify.core.capabilities import Capability
+from specverify.core.outcomes import Finding, Kind, Table
+from specverify.laws.sampling import law_from_logits
+from specverify.stats.dirichlet import DirichletEValue
+
+Array = NDArray[np.float64]
+
+_BINS = 10
+_SHOWN = 6
+
+
+@check(
+    "acceptance.self-drafter-accepts",
+    claim="A draft model that is the target itself gets every draft token accepted.",
+    kind=Kind.EXACT,
+    needs={Capability.TRACE, Capability.SCRIPTED_PROPOSER},
+    exercised_by=(Exercised("drafted-tokens"),),
+    catches=("draft-kv-missing-last-accepted", "position-draft-ahead", "verify-row-off-by-one"),
+    source="vllm-project/vllm#8783; the sharpest sign of a draft cache or draft positions gone wrong",
+)
+def self_drafter_accepts(subject: Any, context: CheckContext) -> Iterator[Finding]:
+    """Greedy, draft model = target: draft and verification are the same numbers, so nothing may be rejected.
+
+    A rejection is excused only where the target's two best tokens are closer than rounding. With sampling, where both
+    laws are recorded, the two must be equal row by row (a rule that accepts less than it could is lossless all the
+    same, so sampled rejections are not counted).
+    """
+    runs = [run for run in evidence.speculated_runs(subject, context) if run.drafter in ("self", "recorded")]
+    runs = [run for run in runs if run.drafter == "self" or getattr(subject, "proposer", "") == "self"]
+    seen = [place for place in evidence.places(runs) if place.step.num_draft_tokens]
+    if not seen:
+        raise Inconclusive("the self drafter drafted nothing")
+    evidence.count_steps(context, seen)
+    tolerance = 2.0 * noise.log_prob_noise(subject, context)
+    rejected = [p for p in seen if p.run.sampling.is_greedy and p.step.is_rejection]
+    bugs = [place for place in rejected if not _is_near_tie(subject, place, tolerance)]
+    apart = [(gap, place) for place in seen if (gap := _law_gap(place)) > _allowed(subject)]
+    if bugs:
+        yield _rejection_finding(bugs, rejected, seen, tolerance)
+    elif apart:
+        yield _gap_finding(apart, seen, _allowed(subject))
+    ties = f"; {len(rejected) - len(bugs)} near ties explained" if len(rejected) > len(bugs) else ""
+    context.worth(f"{context.counters['drafted-tokens']:,} draft tokens of the self drafter{ties}")
+
+
+def _allowed(subject: Any) -> float:
+    return noise.SAFETY * noise.floor(noise.LAW_FLOOR, subject)
+
+
+def _law_gap(place: Place) -> float:
+    """Largest total variation between the draft's and the target's row at one place; greedy rows are not compared."""
+    step = place.step
+    if place.run.sampling.is_greedy or step.draft_probs is None or step.target_probs is None:
+        return 0.0
+    draft = np.asarray(step.draft_probs, dtype=np.float64)
+    target = np.asarray(step.target_probs, dtype=np.float64)[: len(draft)]
+    return float(0.5 * np.abs(draft - target).sum(axis=1).max())
+
+
+def _is_near_tie(subject: Any, place: Place, tolerance: float) -> bool:
+    """Whether draft token and replacement are both as good as the best one."""
+    step, index = place.step, place.step.num_accepted
+    prompt = place.trace.request.prompt_token_ids
+    output = (*evidence.committed_token_ids(place.trace)[len(prompt) : step.start_position], *step.token_ids[:index])
+    log_probs = noise.next_log_probs(subject, prompt, output)
+    if log_probs is None or index >= len(step.token_ids):
+        return noise.dtype_of(subject) not in ("float64", "float32")
+    best = float(log_probs.max())
+    pair = (step.draft_token_ids[index], step.token_ids[index])
+    return all(best - float(log_probs[token]) <= tolerance for token in pair)
+
+
+def _rejection_finding(
+    bugs: Sequence[Place], rejected: Sequence[Place], seen: Sequence[Place], tolerance: float
+) -> Finding:
+    place = evidence.smallest(bugs)
+    step = place.step
+    drafted = sum(p.step.num_draft_tokens for p in seen if p.run.sampling.is_greedy)
+    accepted = sum(p.step.num_accepted for p in seen if p.run.sampling.is_greedy)
+    return Finding(
+        headline=f"Step {step.index} rejected draft token {step.num_accepted}, although target and draft model are the "
+        "same.",
+        table=Table(
+            rows=(
+                ("draft", *evidence.token_text(step.draft_token_ids)),
+                ("committed", *evidence.token_text(step.token_ids)),
+                ("accepted in all", f"{accepted:,} of {drafted:,}", "should be all"),
+            )
+        ),
+        not_noise=f"Not a near tie: rounding explains {tolerance:.1g} in log-probability, the two tokens are further "
+        "apart.",
+        where=(
+            f"Seen in: {place.describe()}; {len(bugs)} of {len(rejected)} rejections are no near tie.",
+            _where_it_begins(bugs, [p for p in seen if p.run.sampling.is_greedy]),
+        ),
+        details={"accepted": accepted, "drafted": drafted},
+    )
+
+
+def _gap_finding(apart: Sequence[tuple[float, Place]], seen: Sequence[Place], allowed: float) -> Finding:
+    place = evidence.smallest([place for _, place in apart])
+    gap = next(gap for gap, other in apart if other is place)
+    return Finding(
+        headline=f"Step {place.step.index}: draft law and target law differ, although both are the same model.",
+        table=Table(rows=(("total variation", f"{gap:.3g}", f"allowed {allowed:.1g}"),)),
+        not_noise="Both are computed by the same weights on the same text.",
+        where=(
+            f"Seen in: {place.describe()}; {len(apart)} of {len(seen)} steps.",
+            _where_it_begins([p for _, p in apart], seen),
+        ),
+    )
+
+
+def _where_it_begins(wrong: Sequence[Place], seen: Sequence[Place]) -> str:
+    """How the step before went, among wrong and right steps: draft-side faults are left behind by one kind of step."""
+
+    def kind(place: Place) -> str:
+        before = place.previous
+        if before is None:
+            return "in the first step"
+        if before.num_draft_tokens == 0:
+            return "after a step without a draft"
+        return "after a rejection" if before.is_rejection else "after a full accept"
+
+    wrong_kinds = {name: sum(kind(p) == name for p in wrong) for name in map(kind, wrong)}
+    totals = {name: sum(kind(p) == name for p in seen) for name in wrong_kinds}
+    return "Wrong steps: " + ", ".join(f"{count} of {totals[n]} {n}" for n, count in wrong_kinds.items()) + "."
+
+
+@dataclass(frozen=True, eq=False)
+class _Judged:
+    """One step with the laws it is judged by."""
+
+    place: Place
+    draft_probs: Array | None
+    target_probs: Array
+
+
+@check(
+    "acceptance.matches-laws",
+    claim="Draft tokens are accepted as often as draft and target law imply, and the draft law is the draft model's.",
+    kind=Kind.STATISTICAL,
+    needs={Capability.TRACE},
+    exercised_by=(Exercised("judged-steps"),),
+    catches=("accept-all", "accept-uniform-zero", "draft-kv-row-stale", "draft-kv-rollback-one-short"),
+    source="arXiv 2211.17192, theorem 3.5: acceptance is the sum of min(draft, target); mlc-ai/mlc-llm#2939",
+)
+def matches_laws(subject: Any, context: CheckContext) -> Iterator[Finding]:
+    """Two claims about the same steps.
+
+    Where the drafter is the probe's draft model and declares its laws, each declared row must be the draft model's
+    law after the true text, by the float64 oracle: stale rows and wrong positions of the draft side show here.
+    And the number of accepted tokens must follow one of the lossless rules (token by token, point mass, block), given
+    both laws: an e-value for each rule, and only what refutes all of them counts.
+    """
+    seen = [p for p in evidence.places(evidence.drafting_runs(subject, context)) if p.step.num_draft_tokens]
+    if not seen:
+        raise Inconclusive("nothing was drafted in the sampled runs")
+    evidence.count_steps(context, seen)
+    scorer = samples.Scorer(subject)
+    judged = _with_laws(seen, scorer)
+    if not judged:
+        raise Inconclusive("neither the traces nor a probe checkpoint tell both laws")
+    context.exercised("judged-steps", len(judged))
+    finding = _stale_draft_law(seen, scorer, subject)
+    if finding is not None:
+        yield finding
+        return
+    rng = context.streams.generator("acceptance", "transform")
+    evidences = _evidence_by_rule(judged, rng)
+    alarm = -math.log(context.alpha)
+    context.figures["log_e_by_rule"] = evidences
+    if min(evidences.values()) >= alarm:
+        yield _rate_finding(judged, evidences, alarm)
+        return
+    rule = min(evidences, key=lambda name: evidences[name])
+    observed, expected = _mean_accepted(judged, rule)
+    efficiency = _efficiency(judged)
+    context.figures.update(rule=rule, mean_accepted=observed, expected_accepted=expected, efficiency=efficiency)
+    context.worth(
+        f"{len(judged):,} steps accept {observed:.2f} draft tokens on average, the {rule} rule implies {expected:.2f}"
+        + (f"; sum of min(draft, target) at the first place {efficiency:.3f}" if efficiency is not None else "")
+    )
+
+
+def _with_laws(seen: Sequence[Place], scorer: samples.Scorer) -> list[_Judged]:
+    """Laws as recorded; else by the oracle, where the drafter is the probe's draft model or declares no law at all."""
+    needs_target = [p for p in seen if p.step.target_probs is None]
+    if needs_target and not scorer.has_oracle:
+        seen = [p for p in seen if p.step.target_probs is not None]
+    knows_draft = Capability.DRAFT_PROBS in scorer.subject.capabilities or not scorer.has_draft_oracle
+    targets = _oracle_rows(seen, scorer.checkpoint.target_oracle, final=True) if needs_target and seen else None
+    drafts = None if knows_draft else _oracle_rows(seen, scorer.checkpoint.draft_oracle, final=False)
+    judged = []
+    for index, place in enumerate(seen):
+        target = place.step.target_probs if targets is None else targets[index]
+        draft = place.step.draft_probs if drafts is None else drafts[index]
+        judged.append(_Judged(place, None if draft is None else np.asarray(draft, np.float64), np.asarray(target)))
+    return judged
+
+
+def _oracle_rows(seen: Sequence[Place], oracle: Any, *, final: bool) -> list[Array]:
+    """The oracle's laws before each draft token of each step, and after the last with final: [k (+ 1), vocab]."""
+    texts = [(*evidence.committed_token_ids(p.trace)[: p.step.start_position], *p.step.draft_token_ids) for p in seen]
+    rows = []
+    for place, text, logits in zip(seen, texts, oracle.batch_logits(texts), strict=True):
+        start, count = place.step.start_position, place.step.num_draft_tokens
+        prompt_length = len(place.trace.request.prompt_token_ids)
+        needed = logits[start - 1 : start + count - 1 + int(final)]
+        if not place.run.sampling.has_penalties:
+            rows.append(law_from_logits(needed, place.run.sampling))
+            continue
+        rows.append(
+            np.stack(
+                [
+                    law_from_logits(
+                        row,
+                        place.run.sampling,
+                        prompt_token_ids=place.trace.request.prompt_token_ids,
+                        output_token_ids=text[prompt_length : start + index],
+                    )
+                    for index, row in enumerate(needed)
+                ]
+            )
+        )
+    return rows
+
+
+def _stale_draft_law(seen: Sequence[Place], scorer: samples.Scorer, subject: Any) -> Finding | None:
+    """The first declared draft row that is not the draft model's law after the true text."""
+    declared = [place for place in seen if place.step.draft_probs is not None]
+    if not scorer.has_draft_oracle or not declared:
+        return None
+    allowed = noise.SAFETY * noise.floor(noise.LAW_FLOOR, subject)
+    wrong: list[tuple[Place, int, float, Array]] = []
+    for place, rows in zip(declared, _oracle_rows(declared, scorer.checkpoint.draft_oracle, final=False), strict=True):
+        gaps = 0.5 * np.abs(np.asarray(place.step.draft_probs, dtype=np.float64) - rows).sum(axis=1)
+        bad = np.flatnonzero(~(gaps <= allowed))
+        if bad.size:
+            wrong.append((place, int(bad[0]), float(gaps[bad[0]]), rows[bad[0]]))
+    # Coarse dtypes let a token slip over the edge of a filter now and then: that is rounding, not a stale row.
+    rare = noise.dtype_of(subject) != "float64" and len(wrong) < 0.02 * len(declared)
+    return None if not wrong or rare else _stale_finding(wrong, declared, allowed)
+
+
+def _stale_finding(
+    wrong: Sequence[tuple[Place, int, float, Array]], declared: Sequence[Place], allowed: float
+) -> Finding:
+    place = evidence.smallest([item[0] for item in wrong])
+    _, index, gap, row = next(item for item in wrong if item[0] is place)
+    step = place.step
+    assert step.draft_probs is not None
+    given = np.asarray(step.draft_probs[index], dtype=np.float64)
+    shown = sorted(np.argsort(-np.maximum(given, row), kind="stable")[:_SHOWN].tolist())
+    return Finding(
+        headline=f"Step {step.index}: the law of draft token {index} is not the draft model's law after this text.",
+        table=Table(
+            rows=(
+                ("token", *map(str, shown)),
+                ("draft model", *(evidence.probability_text(float(row[t])) for t in shown)),
+                ("declared", *(evidence.probability_text(float(given[t])) for t in shown)),
+            )
+        ),
+        not_noise=f"Total variation {gap:.3g}, rounding explains {allowed:.0e}; by the probe's float64 oracle.",
+        where=(
+            f"Seen in: {place.describe()}, position {step.start_position + index}.",
+            _where_it_begins([item[0] for item in wrong], declared),
+            "The output is right all the same: only acceptance suffers, so nothing else shows it.",
+        ),
+        details={"wrong_steps": len(wrong), "steps": len(declared), "total_variation": gap},
+    )
+
+
+def _evidence_by_rule(judged: Sequence[_Judged], rng: np.random.Generator) -> dict[str, float]:
+    """Log e-value against each rule that could be in use in every step."""
+    uniforms: dict[str, list[float]] = {}
+    for item in judged:
+        for name, law in _laws(item).items():
+            accepted = item.place.step.num_accepted
+            uniforms.setdefault(name, []).append(float(law[:accepted].sum() + rng.random() * law[accepted]))
+    complete = {name: values for name, values in uniforms.items() if len(values) == len(judged)}
+    evidences = {}
+    for name, values in complete.items():
+        process = DirichletEValue(np.full(_BINS, 1.0 / _BINS))
+        process.update_outcomes(np.clip((np.asarray(values) * _BINS).astype(int), 0, _BINS - 1))
+        # More tokens accepted than the law allows at all is a proof, wherever its uniform falls.
+        impossible = any(_laws(item)[name][item.place.step.num_accepted] <= 0.0 for item in judged)
+        evidences[name] = math.inf if impossible else process.log_e
+    return evidences
+
+
+def _laws(item: _Judged) -> Mapping[str, Array]:
+    return accept_rules.accepted_laws(item.place.step, item.draft_probs, item.target_probs)
+
+
+def _mean_accepted(judged: Sequence[_Judged], rule: str) -> tuple[float, float]:
+    observed = float(np.mean([item.place.step.num_accepted for item in judged]))
+    expected = float(np.mean([float(law @ np.arange(len(law))) for item in judged for law in [_laws(item)[rule]]]))
+    return observed, expected
+
+
+def _efficiency(judged: Sequence[_Judged]) -> float | None:
+    """Mean over steps of the sum of min(draft, target) at the first place; None without draft laws."""
+    sums = [
+        float(np.minimum(item.draft_probs[0], item.target_probs[0]).sum())
+        for item in judged
+        if item.draft_probs is not None
+    ]
+    return float(np.mean(sums)) if sums else None
+
+
+def _rate_finding(judged: Sequence[_Judged], evidences: Mapping[str, float], alarm: float) -> Finding:
+    rows = [("rule", "accepted a step", "log e-value against it")]
+    observed = 0.0
+    for name, log_e in evidences.items():
+        observed, expected = _mean_accepted(judged, name)
+        rows.append((name, f"{expected:.3f}", "impossible" if math.isinf(log_e) else f"{log_e:.1f}"))
+    rows.append(("observed", f"{observed:.3f}", f"alarm from {alarm:.1f}"))
+    always = all(not item.place.step.is_rejection for item in judged)
+    return Finding(
+        headline=f"{len(judged):,} steps accept {observed:.2f} draft tokens on average; no lossless rule does so here.",
+        table=Table(rows=rows),
+        not_noise=f"Not luck: each rule alone is refuted; the right one would be once in "
+        f"10^{alarm / math.log(10):.0f} runs.",
+        where=("Acceptance implied by the recorded laws, draft token by draft token.",),
+        likely_cause="every draft token is accepted, whatever the laws say." if always else "",
+        details={"observed": observed},
+    )

@@ -1,0 +1,150 @@
+"""Draft tokens really come from the law that is declared for them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specverify.checks import evidence, noise
+from specverify.checks.evidence import Place
+from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
+from specverify.core.capabilities import Capability
+from specverify.core.outcomes import Finding, Kind, Table
+from specverify.stats.pit import PitStream
+
+Array = NDArray[np.float64]
+
+_SHOWN = 6
+
+
+@check(
+    "draft.declared-law-sampled",
+    claim="Every draft token is drawn from the very law that the verifier is told.",
+    kind=Kind.STATISTICAL,
+    needs={Capability.TRACE, Capability.DRAFT_PROBS},
+    exercised_by=(Exercised("judged-draft-tokens"),),
+    catches=("draft-law-argmax-sampled", "draft-law-raw-declared"),
+    source="jaymody/speculative-sampling#3: argmax drafts with the soft law in the ratio; transformers#47932",
+)
+def declared_law_sampled(subject: Any, context: CheckContext) -> Iterator[Finding]:
+    """The verifier's proof needs the draft law in the ratio to be the one the token was drawn from.
+
+    Draft tokens are held against their declared rows, with and without filters: one token whose declared probability
+    is zero is a proof; otherwise a randomised probability transform in several orders, by place in the draft.
+    """
+    seen = [place for place in drafting_places(subject, context) if place.step.draft_probs is not None]
+    if not seen:
+        raise Inconclusive("the drafter declares no law (a deterministic proposer), or drafted nothing")
+    tokens, laws, slots, others = _draft_tokens(seen)
+    context.exercised("judged-draft-tokens", len(tokens))
+    # Half precision rounds small probabilities to zero: there a zero is no proof.
+    outside = (tokens < 0) | (tokens >= laws.shape[1])
+    own = np.where(outside, 0.0, laws[np.arange(len(tokens)), np.where(outside, 0, tokens)])
+    if (own == 0.0).any() and noise.dtype_of(subject) != "float16":
+        yield _impossible_finding(seen, own)
+        return
+    stream = PitStream(laws.shape[1], num_slots=int(slots.max()) + 1)
+    rng = context.streams.generator("draft", "declared-law")
+    possible = own > 0.0
+    stream.update(tokens[possible], laws[possible], rng=rng, slots=slots[possible], draft_laws=others[possible])
+    context.figures.update(log_e=stream.log_e, num_draft_tokens=len(tokens))
+    if stream.log_e >= -math.log(context.alpha):
+        yield _law_finding(stream, tokens, laws, seen, context)
+        return
+    context.worth(
+        f"{len(tokens):,} draft tokens; would have caught total variation {stream.detectable_tv(context.alpha):.2g}"
+    )
+
+
+def drafting_places(subject: Any, context: CheckContext) -> list[Place]:
+    return [place for place in evidence.places(evidence.drafting_runs(subject, context)) if place.step.num_draft_tokens]
+
+
+def _draft_tokens(seen: Sequence[Place]) -> tuple[NDArray[np.int64], Array, NDArray[np.int64], Array]:
+    """Draft tokens [n], their declared laws [n, vocab], places in the draft [n], and the target's laws or NaN."""
+    tokens = np.concatenate([np.asarray(place.step.draft_token_ids, dtype=np.int64) for place in seen])
+    laws = np.concatenate([np.asarray(place.step.draft_probs, dtype=np.float64) for place in seen])
+    slots = np.concatenate([np.arange(place.step.num_draft_tokens) for place in seen])
+    targets = [
+        np.full((place.step.num_draft_tokens, laws.shape[1]), np.nan)
+        if place.step.target_probs is None
+        else np.asarray(place.step.target_probs, dtype=np.float64)[: place.step.num_draft_tokens]
+        for place in seen
+    ]
+    laws = laws / laws.sum(axis=1, keepdims=True)
+    return tokens, laws, slots, np.concatenate(targets)
+
+
+def _impossible_finding(seen: Sequence[Place], own: Array) -> Finding:
+    owners = [(place, index) for place in seen for index in range(place.step.num_draft_tokens)]
+    wrong = [owner for owner, probability in zip(owners, own, strict=True) if probability == 0.0]
+    place, index = min(wrong, key=lambda item: (item[0].step.start_position, item[1]))
+    step = place.step
+    assert step.draft_probs is not None
+    return Finding(
+        headline=f"Step {step.index} drafted token {step.draft_token_ids[index]}, whose declared probability is 0.",
+        table=_row_table(np.asarray(step.draft_probs[index], dtype=np.float64), step.draft_token_ids[index]),
+        not_noise="A proof, not a statistic: a token cannot be drawn from a law that forbids it.",
+        where=(
+            f"Seen in: {place.describe()}, draft token {index} of {step.num_draft_tokens}.",
+            f"{len(wrong)} such tokens among {len(own):,}; {_sampling_text(place)}.",
+        ),
+        details={"impossible": len(wrong), "draft_tokens": len(own)},
+    )
+
+
+def _sampling_text(place: Place) -> str:
+    sampling = place.trace.request.sampling
+    return f"temperature {sampling.temperature:g}, top-k {sampling.top_k or 'off'}"
+
+
+def _row_table(law: Array, token: int) -> Table:
+    shown = sorted(np.argsort(-law, kind="stable")[:_SHOWN].tolist())
+    return Table(
+        rows=(
+            ("token", *map(str, shown)),
+            ("declared law", *(evidence.probability_text(float(law[t])) for t in shown)),
+            ("drafted", str(token)),
+        )
+    )
+
+
+def _law_finding(
+    stream: PitStream, tokens: NDArray[np.int64], laws: Array, seen: Sequence[Place], context: CheckContext
+) -> Finding:
+    best = float(np.mean(tokens == laws.argmax(axis=1)))
+    expected = float(np.mean(laws.max(axis=1)))
+    cause = ""
+    if best == 1.0 and expected < 1.0:
+        cause = "draft tokens are always the likeliest one, while the soft law is declared."
+    filtered = [place for place in seen if place.trace.request.sampling != evidence.SAMPLED]
+    return Finding(
+        headline=f"{len(tokens):,} draft tokens do not follow the laws declared for them.",
+        table=Table(
+            rows=(
+                ("", "observed", "declared"),
+                ("the likeliest token", f"{best:.3f}", f"{expected:.3f}"),
+                ("mean probability of the token", f"{_mean_own(tokens, laws):.3f}", f"{_mean_square(laws):.3f}"),
+            )
+        ),
+        not_noise=f"Not luck: log e-value {stream.log_e:.1f}, alarm from {-math.log(context.alpha):.1f}; the tokens "
+        f"prove a total variation of at least {stream.certified_tv(context.alpha):.3g}.",
+        where=(
+            f"{len(seen):,} steps, {len(filtered):,} of them with temperature and top-k on.",
+            "Acceptance and residual are computed from the declared law: the output is then not the target's.",
+        ),
+        likely_cause=cause,
+        details={"log_e": stream.log_e, "certified_tv": stream.certified_tv(context.alpha)},
+    )
+
+
+def _mean_own(tokens: NDArray[np.int64], laws: Array) -> float:
+    return float(laws[np.arange(len(tokens)), tokens].mean())
+
+
+def _mean_square(laws: Array) -> float:
+    return float((laws**2).sum(axis=1).mean())

@@ -1,0 +1,135 @@
+"""Two black boxes: the engine with speculation on, and the same engine with it off."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from specverify.checks import evidence, samples
+from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
+from specverify.core.capabilities import Capability
+from specverify.core.outcomes import Finding, Kind, Table
+from specverify.core.scenario import Purpose, Scenario
+from specverify.core.types import SamplingParams
+from specverify.stats.design import detectable_tv
+from specverify.stats.pair import TUPLE_FEATURES, PairBetting
+
+Tokens = tuple[int, ...]
+
+NUM_TOKENS = 3
+# Pairs drawn at most; each is one short output with speculation and one without.
+BATCHED_PAIRS = 4096
+UNBATCHED_PAIRS = 512
+_TOP_K = 3
+# Measured against a planned one-sample test, pair betting needs about this many times the outputs (both arms random).
+_PRICE = 2.0
+_SHOWN = 6
+
+
+@dataclass
+class _Pairs:
+    on: Counter[Tokens]
+    off: Counter[Tokens]
+    drafted: int = 0
+    told: bool = False
+
+
+@check(
+    "lossless.on-equals-off",
+    claim="Nobody can tell outputs with speculation from outputs without it.",
+    kind=Kind.STATISTICAL,
+    needs={Capability.GENERATE},
+    exercised_by=(Exercised("pairs"),),
+    catches=("accept-all", "sampling-greedy-when-speculating", "target-law-softmaxed-twice"),
+    source="the promise of every speculative engine; Shekhar and Ramdas, arXiv 2010.04542, for tests by betting",
+    runs_alone=True,
+)
+def on_equals_off(subject: Any, context: CheckContext) -> Iterator[Finding]:
+    """For one prompt, pairs of short outputs: one with speculation on, one with it off.
+
+    A gambler who learns from past pairs only bets on which of the two is which. If there is nothing to tell them by,
+    no strategy makes money; the money made is the evidence. Needs neither laws nor scores.
+    """
+    scenario = _scenario(subject, context)
+    betting = PairBetting(TUPLE_FEATURES)
+    pairs = _Pairs(Counter(), Counter())
+    limit = int((BATCHED_PAIRS if Capability.BATCH in subject.capabilities else UNBATCHED_PAIRS) * context.effort)
+    alarm = -math.log(context.alpha)
+    with_speculation = samples.rounds(subject, scenario, context, name="on-equals-off/on")
+    without = samples.rounds(subject, scenario, context, name="on-equals-off/off", speculate=False)
+    while betting.num_pairs < limit:
+        context.progress("pairs of outputs", betting.num_pairs, limit)
+        on_traces, off_traces = next(with_speculation), next(without)
+        on = [tuple(trace.token_ids) for trace in on_traces]
+        off = [tuple(trace.token_ids) for trace in off_traces]
+        betting.update(on, off)
+        pairs.on.update(on)
+        pairs.off.update(off)
+        context.exercised("pairs", len(on))
+        pairs.told |= any(trace.steps or trace.num_proposed is not None for trace in on_traces)
+        pairs.drafted += sum(sum(s.num_draft_tokens for s in t.steps) or t.num_proposed or 0 for t in on_traces)
+        if betting.log_e >= alarm:
+            yield _finding(scenario, betting, pairs, alarm)
+            return
+    context.figures.update(log_e=betting.log_e, num_pairs=betting.num_pairs)
+    if pairs.told and not pairs.drafted:
+        raise Inconclusive(f"{betting.num_pairs:,} pairs look alike, but nothing was drafted")
+    cells = len(pairs.on.keys() | pairs.off.keys())
+    tv = detectable_tv(context.alpha, betting.num_pairs / _PRICE, max(2, cells))
+    context.worth(f"{betting.num_pairs:,} pairs of {NUM_TOKENS} tokens; would have caught total variation {tv:.2g}")
+
+
+def _scenario(subject: Any, context: CheckContext) -> Scenario:
+    top_k = _TOP_K if Capability.SAMPLING in subject.capabilities else 0
+    prompts = evidence.standard_prompts(subject, context)
+    repetitive = [prompt for prompt in prompts if len(set(prompt)) < len(prompt)]
+    prompt = (repetitive or list(prompts))[-1]
+    return Scenario("pairs", Purpose.STREAM, SamplingParams(top_k=top_k), (prompt,), NUM_TOKENS)
+
+
+def _finding(scenario: Scenario, betting: PairBetting, pairs: _Pairs, alarm: float) -> Finding:
+    total = betting.num_pairs
+    keys = pairs.on.keys() | pairs.off.keys()
+    worst = sorted(keys, key=lambda key: -abs(pairs.on[key] - pairs.off[key]))[:_SHOWN]
+    return Finding(
+        headline=f"After {total:,} pairs of outputs it can be told which came with speculation.",
+        table=Table(
+            rows=[
+                ("output", "on", "off"),
+                *((" ".join(map(str, key)), str(pairs.on[key]), str(pairs.off[key])) for key in worst),
+            ]
+        ),
+        not_noise=f"Not luck: log e-value {betting.log_e:.1f}; if on and off were alike it would reach {alarm:.1f} "
+        f"once in 10^{alarm / math.log(10):.0f} runs.",
+        where=(
+            f"Prompt {list(scenario.prompts[0])}, {NUM_TOKENS} new tokens.",
+            *_first_place(pairs, total),
+        ),
+        details={"log_e": betting.log_e, "num_pairs": total},
+    )
+
+
+def _first_place(pairs: _Pairs, total: int) -> Iterator[str]:
+    """The first new token whose frequencies differ by more than luck (four standard deviations of both arms)."""
+    for place in range(NUM_TOKENS):
+        on = _at(pairs.on, place)
+        off = _at(pairs.off, place)
+        gaps = {token: (on[token] - off[token]) / math.sqrt(on[token] + off[token]) for token in on.keys() | off.keys()}
+        token = max(gaps, key=lambda key: abs(gaps[key]))
+        if abs(gaps[token]) > 4.0:
+            yield (
+                f"New token {place} is the first that differs: token {token} came {on[token] / total:.3f} of the time "
+                f"with speculation, {off[token] / total:.3f} without."
+            )
+            return
+
+
+def _at(outputs: Counter[Tokens], place: int) -> Counter[int]:
+    counts: Counter[int] = Counter()
+    for output, times in outputs.items():
+        if len(output) > place:
+            counts[output[place]] += times
+    return counts

@@ -1,0 +1,225 @@
+"""Sampled tokens with the laws they should have been drawn from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specverify.checks import evidence, noise
+from specverify.checks.registry import CheckContext
+from specverify.core.capabilities import Capability
+from specverify.core.scenario import EOS_OPTION, Scenario
+from specverify.core.types import SamplingParams, Trace
+from specverify.laws.sampling import law_from_logits, processed_logits
+from specverify.stats.pit import PitStream
+
+Array = NDArray[np.float64]
+
+# A filter's edge (top-p, min-p, top-k) is a matter of rounding for tokens this close to it, or within twice the
+# rounding of the engine's dtype: such a token is not called impossible.
+_EDGE = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredTokens:
+    """Emitted tokens of some traces in the order of time. laws: [n, vocab]; slots: place in the verify call.
+
+    draft_laws, previous_laws: as PitStream wants them, or None. impossible: tokens that no rounding makes possible,
+    each as (trace, index of the token).
+    """
+
+    tokens: NDArray[np.int64]
+    laws: Array
+    slots: NDArray[np.int64]
+    draft_laws: Array | None
+    previous_laws: Array
+    impossible: tuple[tuple[Trace, int], ...]
+
+
+class Scorer:
+    """Knows the target's law after any text: from the probe's oracle, or from the engine's own score()."""
+
+    def __init__(self, subject: Any) -> None:
+        self.subject = subject
+        self.checkpoint: Any = getattr(subject, "checkpoint", None)
+        self.has_oracle = Capability.LOAD_CHECKPOINT in subject.capabilities and self.checkpoint is not None
+        self.edge = max(_EDGE, 2.0 * noise.floor(noise.LOG_PROB_FLOOR, subject))
+        self.has_draft_oracle = self.has_oracle and getattr(subject, "proposer", "") == "draft-model"
+
+    @property
+    def source(self) -> str:
+        return "the probe's float64 oracle" if self.has_oracle else "the engine's own scores"
+
+    def can_score(self, scenario: Scenario) -> bool:
+        """Penalties act on raw logits, which log-probabilities do not reveal."""
+        can_score = Capability.SCORE in self.subject.capabilities and not scenario.sampling.has_penalties
+        return self.has_oracle or can_score
+
+    def logits(self, traces: Sequence[Trace]) -> list[Array]:
+        """Target logits before each new token of each trace, [tokens, vocab]; log-probabilities will do."""
+        if self.has_oracle:
+            return _oracle_logits(self.checkpoint.target_oracle, traces)
+        return [
+            np.asarray(self.subject.score(trace.request.prompt_token_ids, trace.token_ids), dtype=np.float64)
+            for trace in traces
+        ]
+
+    def draft_logits(self, traces: Sequence[Trace]) -> list[Array] | None:
+        return _oracle_logits(self.checkpoint.draft_oracle, traces) if self.has_draft_oracle else None
+
+    def score(self, traces: Sequence[Trace], *, num_draft_tokens: int) -> ScoredTokens:
+        """The new tokens of these traces with their laws; traces without tokens are left out."""
+        traces = [trace for trace in traces if trace.token_ids]
+        all_logits = self.logits(traces)
+        laws = [
+            laws_of(logits, trace, trace.request.sampling) for logits, trace in zip(all_logits, traces, strict=True)
+        ]
+        draft_logits = self.draft_logits(traces)
+        vocab_size = laws[0].shape[1]
+        previous = [np.vstack([np.full((1, vocab_size), np.nan), rows[:-1]]) for rows in laws]
+        impossible = [
+            (trace, index)
+            for trace, rows, logits in zip(traces, laws, all_logits, strict=True)
+            for index, token in enumerate(trace.token_ids)
+            if not 0 <= token < vocab_size
+            or (rows[index, token] == 0.0 and not _is_at_the_edge(logits[index], token, trace, index, self.edge))
+        ]
+        return ScoredTokens(
+            tokens=np.concatenate([np.asarray(trace.token_ids, dtype=np.int64) for trace in traces]),
+            laws=np.concatenate(laws),
+            slots=np.concatenate([slots_of(trace, num_draft_tokens) for trace in traces]),
+            draft_laws=None
+            if draft_logits is None
+            else np.concatenate(
+                [laws_of(rows, trace, trace.request.sampling) for rows, trace in zip(draft_logits, traces, strict=True)]
+            ),
+            previous_laws=np.concatenate(previous),
+            impossible=tuple(impossible),
+        )
+
+
+def add_to_stream(stream: PitStream, scored: ScoredTokens, rng: np.random.Generator) -> None:
+    """Adds scored tokens; those outside the vocabulary are left to `impossible`."""
+    inside = (scored.tokens >= 0) & (scored.tokens < scored.laws.shape[1])
+    stream.update(
+        scored.tokens[inside],
+        scored.laws[inside],
+        rng=rng,
+        slots=scored.slots[inside],
+        draft_laws=None if scored.draft_laws is None else scored.draft_laws[inside],
+        previous_laws=scored.previous_laws[inside],
+    )
+
+
+def slots_of(trace: Trace, num_draft_tokens: int) -> NDArray[np.int64]:
+    """Place of every new token: 0 from prefill, 1 + i for the token number i of its verify call.
+
+    Known before the token is drawn, hence a stratum that every lossless method allows.
+    """
+    slots = np.zeros(len(trace.token_ids), dtype=np.int64)
+    prompt_length = len(trace.request.prompt_token_ids)
+    for step in trace.steps:
+        start = step.start_position - prompt_length
+        for index in range(len(step.token_ids)):
+            if 0 <= start + index < len(slots):
+                slots[start + index] = 1 + min(index, num_draft_tokens)
+    return slots
+
+
+def _oracle_logits(oracle: Any, traces: Sequence[Trace]) -> list[Array]:
+    texts = [(*trace.request.prompt_token_ids, *trace.token_ids[:-1]) for trace in traces]
+    rows = oracle.batch_logits(texts)
+    return [logits[len(t.request.prompt_token_ids) - 1 :] for logits, t in zip(rows, traces, strict=True)]
+
+
+def laws_of(logits: Array, trace: Trace, sampling: SamplingParams) -> Array:
+    """Laws [tokens, vocab] of the trace's tokens under these sampling parameters."""
+    if not sampling.has_penalties:
+        return law_from_logits(logits, sampling)
+    return np.stack(
+        [
+            law_from_logits(
+                row,
+                sampling,
+                prompt_token_ids=trace.request.prompt_token_ids,
+                output_token_ids=trace.token_ids[:index],
+            )
+            for index, row in enumerate(logits)
+        ]
+    )
+
+
+def _is_at_the_edge(logits: Array, token: int, trace: Trace, index: int, edge: float) -> bool:
+    """Whether slightly wider filters let the token in: then float32 and float64 may rightly disagree about it."""
+    sampling = trace.request.sampling
+    wider = replace(
+        sampling, top_k=0, top_p=min(1.0, sampling.top_p + edge), min_p=max(0.0, sampling.min_p * (1.0 - edge))
+    )
+    values = processed_logits(
+        logits,
+        replace(wider, top_p=1.0, min_p=0.0),
+        prompt_token_ids=trace.request.prompt_token_ids,
+        output_token_ids=trace.token_ids[:index],
+    )
+    if sampling.top_k:
+        threshold = np.partition(values, -sampling.top_k)[-sampling.top_k] - edge
+        values = np.where(values < threshold, -np.inf, values)
+    law = law_from_logits(values, SamplingParams(top_p=wider.top_p, min_p=wider.min_p))
+    return bool(law[token] > 0.0)
+
+
+def rounds(
+    subject: Any, scenario: Scenario, context: CheckContext, *, name: str, speculate: bool = True, most: int = 1024
+) -> Iterator[tuple[Trace, ...]]:
+    """Sampled traces of a scenario, round after round, without end; each round is one generate call of at most `most`
+    requests."""
+    engine = evidence.quiet(subject)
+    is_batched = Capability.BATCH in subject.capabilities
+    size = min(int(getattr(subject, "batch_size", 64 if is_batched else 8)), most)
+    number = 0
+    while True:
+        requests = []
+        for _ in range(size):
+            # Unseeded requests draw from the engine's own randomness; seeds make the run repeatable where honoured.
+            seed = context.streams.integer(name, scenario.name, number) % 2**31
+            requests.append(scenario.request(number, seed=seed if needs_seed(subject) else None))
+            number += 1
+        yield evidence.generate(engine, requests, speculate=speculate)
+
+
+def needs_seed(subject: Any) -> bool:
+    """Whether sampling must hand out seeds: engines outside this process, whose generators nobody here can seed."""
+    return Capability.SEED in subject.capabilities and Capability.IN_PROCESS_RANDOMNESS not in subject.capabilities
+
+
+def option_effect(scorer: Scorer, scenario: Scenario, traces: Sequence[Trace]) -> float:
+    """By how much the scenario's option moves the target's laws, averaged over the tokens; share of ended outputs
+    where the option is the end token. An option without effect was not tested.
+    """
+    traces = [trace for trace in traces if trace.token_ids][:8]
+    if scenario.option == EOS_OPTION:
+        ended = [trace.token_ids[-1] in scenario.eos_token_ids for trace in traces]
+        return sum(ended) / max(1, len(ended))
+    without = scenario.without_option()
+    if without is None:
+        return 1.0
+    total, count = 0.0, 0
+    for trace, logits in zip(traces, scorer.logits(traces), strict=True):
+        gap = laws_of(logits, trace, scenario.sampling) - laws_of(logits, trace, without.sampling)
+        total += 0.5 * float(np.abs(gap).sum())
+        count += len(gap)
+    return total / max(1, count)
+
+
+def is_possible(subject: Any, scenario: Scenario) -> bool:
+    """Whether the engine can be asked for what the scenario is about."""
+    capabilities = subject.capabilities
+    if scenario.option == EOS_OPTION:
+        return Capability.STOP in capabilities
+    if scenario.sampling.has_penalties:
+        return Capability.PENALTIES in capabilities
+    return scenario.sampling == SamplingParams() or Capability.SAMPLING in capabilities

@@ -1,0 +1,302 @@
+"""The exact law of a whole generate call, enumerated, against the target's own sequence law."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from specverify.checks import evidence, noise, sequence_cause
+from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
+from specverify.checks.sequence_cause import Tokens
+from specverify.core.capabilities import Capability
+from specverify.core.outcomes import Finding, Kind, Table
+from specverify.core.scenario import Purpose, Scenario, default_scenarios, scenarios_of
+from specverify.core.types import Request, Trace
+from specverify.exact.errors import NotEnumerable, ReusedRandomness
+from specverify.exact.law import enumerate_law
+from specverify.laws.sequence import completed_distance
+from specverify.laws.tree import Conditional
+
+# The oracle has every option in closed form: one that moves the target's law by less was not put to the test.
+_OPTION_MATTERS = 1e-3
+# Plain decoding further from the oracle than this many floors is no rounding: the engine reads a parameter otherwise.
+_PLAIN_IS_ROUNDING = 20.0
+_SHOWN_TOKENS = 6
+# Ordinary calls that must agree with the enumerated law: a check of the enumeration, not of the engine.
+_CROSS_CHECK_CALLS = 200
+_CROSS_CHECK_SECONDS = 1.0
+# Calls spent on learning what the draft law was at the place of failure, only after a failure.
+_CALLS_FOR_DRAFT_ROW = 200
+
+
+@dataclass
+class _Enumerated:
+    """The law of one way of calling the engine. seen: what happened on all paths together."""
+
+    law: dict[Tokens, float]
+    num_runs: int
+    seen: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True, eq=False)
+class _Judged:
+    """How one scenario ended. undecided: why it proves nothing, else empty."""
+
+    scenario: Scenario
+    undecided: str = ""
+    tv: float = 0.0
+    tolerance: float = 0.0
+    num_runs: int = 0
+    against: str = "the oracle"
+
+
+@check(
+    "lossless.sequence-law-exact",
+    claim="A whole generate call emits every token sequence with the target model's own probability.",
+    kind=Kind.EXACT,
+    needs={Capability.GENERATE, Capability.IN_PROCESS_RANDOMNESS, Capability.LOAD_CHECKPOINT},
+    exercised_by=(Exercised("enumerated-paths"),),
+    catches=("sampling-temperature-ignored", "bonus-row-off-by-one", "accept-all", "lossy-mixture"),
+    source="arXiv 2211.17192, appendix A.1: the output follows the target's law exactly",
+    runs_alone=True,
+)
+def sequence_law_exact(subject: Any, context: CheckContext) -> Iterator[Finding]:
+    """Every path of drafting, verifying, rolling back and sampling is run, and its exact probability is known.
+
+    The engine's random draws are replaced by symbols; the call is replayed once per outcome. Nothing is sampled, so
+    there is no luck: the total variation to the target's law is exact but for rounding. Each scenario switches one
+    sampling option on, and proves something only if drafts were accepted and rejected and the option changes the law.
+    """
+    judged: list[_Judged] = []
+    scenarios = scenarios_of(subject, Purpose.EXACT, default=_defaults(subject, context))
+    for index, scenario in enumerate(scenarios):
+        context.progress(f"exact law, {scenario.name}", index, len(scenarios))
+        outcome = _judge(subject, scenario, context)
+        if isinstance(outcome, Finding):
+            yield outcome
+            return
+        judged.append(outcome)
+    decided = [one for one in judged if not one.undecided]
+    if len(decided) < len(judged) or not judged:
+        reasons = "; ".join(f"{one.scenario.name}: {one.undecided}" for one in judged if one.undecided)
+        raise Inconclusive(f"{len(decided)} of {len(judged)} scenarios decided. {reasons}")
+    worst = max(decided, key=lambda one: one.tv)
+    paths = sum(one.num_runs for one in decided)
+    context.worth(
+        f"{len(decided)} scenarios ({', '.join(one.scenario.name for one in decided)}), {paths:,} paths; "
+        f"total variation at most {worst.tv:.1e}, allowed {worst.tolerance:.0e}"
+    )
+    others = sorted({one.against for one in decided} - {"the oracle"})
+    if others:
+        context.worth(f"compared with {', '.join(others)} where plain decoding itself departs from the oracle")
+
+
+def _defaults(subject: Any, context: CheckContext) -> Sequence[Scenario]:
+    prompts = evidence.standard_prompts(subject, context)
+    return default_scenarios(prompts, (subject.checkpoint.eos_token_id,))
+
+
+def _judge(subject: Any, scenario: Scenario, context: CheckContext) -> _Judged | Finding:
+    request = scenario.request(0)
+    target = subject.checkpoint.target_oracle.conditional(request.prompt_token_ids, request.sampling)
+    try:
+        plain = _enumerate(subject, request, speculate=False)
+        speculated = _enumerate(subject, request, speculate=True)
+    except ReusedRandomness as reused:
+        return _reused_finding(scenario, request, reused)
+    except NotEnumerable as refused:
+        return _Judged(scenario, undecided=f"cannot be enumerated, {refused}")
+    context.exercised("enumerated-paths", plain.num_runs + speculated.num_runs)
+    floor = noise.floor(noise.LAW_FLOOR, subject)
+    wanted = {tokens: _probability(tokens, target, request) for tokens in speculated.law.keys() | plain.law.keys()}
+    plain_tv, against = _distance(plain.law, wanted), "the oracle"
+    tolerance = max(floor, noise.SAFETY * plain_tv)
+    if plain_tv > _PLAIN_IS_ROUNDING * floor:
+        # Then speculation is held against this engine's own plain decoding: that is all it promises.
+        wanted, against, tolerance = plain.law, f"plain decoding ({plain_tv:.1e} from the oracle)", floor
+        target = sequence_cause.conditional_of(plain.law, subject.checkpoint.vocab_size)
+    tv = _distance(speculated.law, wanted)
+    if tv > tolerance:
+        return _finding(subject, scenario, request, speculated, target, tv, tolerance, context)
+    undecided = _untested(subject, scenario, request, speculated, plain, wanted)
+    return _Judged(scenario, undecided, tv, tolerance, speculated.num_runs, against)
+
+
+def _enumerate(subject: Any, request: Request, *, speculate: bool) -> _Enumerated:
+    engine = evidence.quiet(subject)
+    seen: Counter[str] = Counter()
+
+    def program(source: Any) -> Tokens:
+        del source  # the engine draws from the global generators, which are replaced while this runs
+        (trace,) = evidence.generate(engine, [request], speculate=speculate)
+        _count(seen, trace)
+        # What comes after the limit is the business of tokens.at-most-max-tokens.
+        return tuple(trace.token_ids[: request.max_new_tokens])
+
+    seconds = _CROSS_CHECK_SECONDS if speculate else 0.25 * _CROSS_CHECK_SECONDS
+    exact = enumerate_law(
+        program, cross_check_calls=_CROSS_CHECK_CALLS, cross_check_seconds=seconds,
+        reset=getattr(engine, "reset", None),
+    )  # fmt: skip
+    law = {tuple(int(token) for token in tokens): float(p) for tokens, p in exact.probabilities.items()}
+    return _Enumerated(law, exact.num_runs, seen)
+
+
+def _count(seen: Counter[str], trace: Trace) -> None:
+    if not trace.steps:
+        seen["drafted"] += trace.num_proposed or 0
+        seen["accepted"] += trace.num_accepted or 0
+        seen["rejected"] += (trace.num_proposed or 0) - (trace.num_accepted or 0)
+        seen["told"] += trace.num_proposed is not None
+        return
+    seen["told"] += 1
+    for step in trace.steps:
+        seen["drafted"] += step.num_draft_tokens
+        seen["accepted"] += step.num_accepted
+        seen["rejected"] += step.is_rejection
+        ends = set(trace.request.eos_token_ids)
+        seen["end-inside-draft"] += any(token in ends for token in step.draft_token_ids[: step.num_accepted])
+
+
+def _probability(tokens: Tokens, target: Conditional, request: Request) -> float:
+    """Target's probability of this output; 0 for one that stops early or goes on after an end token."""
+    ends = request.eos_token_ids
+    if any(token in ends for token in tokens[:-1]):
+        return 0.0
+    if len(tokens) != request.max_new_tokens and not (tokens and tokens[-1] in ends):
+        return 0.0
+    result = 1.0
+    for index, token in enumerate(tokens):
+        row = target(tokens[:index])
+        result *= float(row[token]) if 0 <= token < len(row) else 0.0
+    return result
+
+
+def _distance(law: dict[Tokens, float], wanted: dict[Tokens, float]) -> float:
+    """Total variation; what the wanted law gives to outputs that neither law lists is missing from this one."""
+    listed = sum(abs(law.get(tokens, 0.0) - p) for tokens, p in wanted.items())
+    extra = sum(p for tokens, p in law.items() if tokens not in wanted)
+    return 0.5 * (listed + extra + max(0.0, 1.0 - sum(wanted.values())))
+
+
+def _untested(
+    subject: Any, scenario: Scenario, request: Request, on: _Enumerated, off: _Enumerated, wanted: dict[Tokens, float]
+) -> str:
+    """Why equal laws prove nothing here, or an empty string."""
+    if not on.seen["told"]:
+        if on.num_runs == off.num_runs:
+            return f"as many paths with speculation as without ({on.num_runs}): it was off, or nothing was drafted"
+    elif not on.seen["drafted"]:
+        return "nothing was drafted on any path"
+    elif not on.seen["accepted"] or not on.seen["rejected"]:
+        return f"no draft token was ever {'accepted' if not on.seen['accepted'] else 'rejected'}"
+    without = scenario.without_option()
+    if without is None:
+        return ""
+    other = without.request(0)
+    target = subject.checkpoint.target_oracle.conditional(other.prompt_token_ids, other.sampling)
+    change = _distance(wanted, {tokens: _probability(tokens, target, other) for tokens in wanted})
+    if change < _OPTION_MATTERS:
+        return f"the target's law hardly depends on {scenario.option} here (total variation {change:.0e})"
+    return ""
+
+
+def _finding(
+    subject: Any, scenario: Scenario, request: Request, on: _Enumerated, target: Conditional, tv: float,
+    tolerance: float, context: CheckContext,
+) -> Finding:  # fmt: skip
+    distance = completed_distance(on.law, target)
+    prefix = distance.first_prefix if distance.first_prefix is not None else distance.worst_prefix
+    observed = sequence_cause.conditional_of(on.law, len(distance.wanted))(prefix)
+    right = target(prefix)
+    reached = sum(p for tokens, p in on.law.items() if tokens[: len(prefix)] == prefix and len(tokens) > len(prefix))
+    shown = sorted(range(len(right)), key=lambda token: -max(right[token], observed[token]))[:_SHOWN_TOKENS]
+    shown = sorted(token for token in shown if max(right[token], observed[token]) > 0.0)
+    local = noise.total_variation(observed, right)
+    cause = sequence_cause.likely_cause(
+        on.law, request, target, _draft_conditional(subject, request, prefix), prefix,
+        num_draft_tokens=evidence.num_draft_tokens(subject), tolerance=max(1e-6, tolerance),
+    )  # fmt: skip
+    text = f"new tokens {', '.join(map(str, prefix))}" if prefix else "the prompt"
+    context.figures.update(tv=tv, scenario=scenario.name, paths=on.num_runs)
+    return Finding(
+        headline=f"Scenario {scenario.name!r}: after {text} the next token does not follow the target's law.",
+        table=Table(
+            rows=(
+                ("token", *map(str, shown)),
+                ("target law", *(evidence.probability_text(right[token]) for token in shown)),
+                ("emitted", *(evidence.probability_text(observed[token]) for token in shown)),
+                ("emitted - target", *(evidence.signed_text(observed[token] - right[token]) for token in shown)),
+            )
+        ),
+        not_noise=f"Exact: all {on.num_runs:,} paths of the call were run. Total variation {tv:.3g} over whole "
+        f"outputs, {local:.3g} at this place; rounding explains {tolerance:.0e}.",
+        where=(
+            _request_text(request, scenario),
+            f"A call comes to this place with probability {reached:.3g}; the token is new token {len(prefix)}.",
+            *(
+                (f"Tokens that the target forbids are emitted with probability {distance.impossible_mass:.3g}.",)
+                if distance.impossible_mass > tolerance
+                else ()
+            ),
+        ),
+        likely_cause=cause,
+        details={"tv": tv, "tolerance": tolerance, "prefix": list(prefix), "paths": on.num_runs},
+    )
+
+
+def _reused_finding(scenario: Scenario, request: Request, reused: ReusedRandomness) -> Finding:
+    return Finding(
+        headline=f"Scenario {scenario.name!r}: one random value decides two things that must be independent.",
+        table=None,
+        not_noise="The call was run with symbols in place of random numbers: this is seen, not inferred.",
+        where=(
+            f"{reused.operation or 'An operation'} meets a value that was used before.",
+            *((f"At {reused.source_line}",) if reused.source_line else ()),
+            _request_text(request, scenario),
+        ),
+        likely_cause=f"random values are reused: {reused.reason}.",
+    )
+
+
+def _request_text(request: Request, scenario: Scenario) -> str:
+    prompt = list(request.prompt_token_ids)
+    return f"Prompt {prompt}, {request.max_new_tokens} new tokens, {_sampling_text(scenario)}."
+
+
+def _sampling_text(scenario: Scenario) -> str:
+    neutral = type(scenario.sampling)()
+    changed = [
+        f"{name} {getattr(scenario.sampling, name):g}"
+        for name in neutral.__dataclass_fields__
+        if getattr(scenario.sampling, name) != getattr(neutral, name)
+    ]
+    ends = [f"end tokens {list(scenario.eos_token_ids)}"] if scenario.eos_token_ids else []
+    return ", ".join([*changed, *ends]) or "temperature 1"
+
+
+def _draft_conditional(subject: Any, request: Request, prefix: Tokens) -> Conditional | None:
+    """The draft law: the probe's, where the drafter is its draft model; else rows seen in ordinary calls."""
+    if getattr(subject, "proposer", "") == "draft-model":
+        conditional: Conditional = subject.checkpoint.draft_oracle.conditional(
+            request.prompt_token_ids, request.sampling
+        )
+        return conditional
+    if Capability.DRAFT_PROBS not in subject.capabilities or not hasattr(subject, "generate"):
+        return None
+    rows = {}
+    for seed in range(_CALLS_FOR_DRAFT_ROW):
+        seeded = replace(request, seed=seed if Capability.SEED in subject.capabilities else None)
+        (trace,) = evidence.generate(subject, [seeded], speculate=True)
+        for step in trace.steps:
+            if step.draft_probs is None:
+                continue
+            start = step.start_position - len(request.prompt_token_ids)
+            for index in range(step.num_draft_tokens):
+                place = (*trace.token_ids[:start], *step.draft_token_ids[:index])
+                rows[place] = step.draft_probs[index]
+        if prefix in rows:
+            return lambda place: rows[place]
+    return None
