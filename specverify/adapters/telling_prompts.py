@@ -24,7 +24,7 @@ DraftLaw = Callable[[tuple[int, ...]], Law]  # all tokens so far -> law [vocab] 
 # How many candidates are left for the second, dearer look.
 _SHORT_LIST = 8
 # The first draft token must be accepted sometimes and rejected sometimes.
-_LEAST_ACCEPTANCE, _MOST_ACCEPTANCE = 0.15, 0.95
+_LEAST_ACCEPTANCE, _MOST_ACCEPTANCE = 0.3, 0.8
 # How often the end token should be the first draft token, and how likely the target should find it there.
 _END_SHARE = 0.15
 

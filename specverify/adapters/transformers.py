@@ -112,8 +112,7 @@ class TransformersEngine:
             shown.add(Capability.LOAD_CHECKPOINT)
         if self.mode == "assistant" and len(self.tokenizers) == 2:
             shown.add(Capability.TOKENIZER)
-        # The recorder stands on a method that is not public; a release without it still generates.
-        if self.record_steps and hasattr(self.target, "_get_candidate_generator"):
+        if self.record_steps and self._is_watchable:
             shown |= {Capability.TRACE, Capability.KV_LENGTH, Capability.POSITIONS}
             if self.record_laws:
                 shown.add(Capability.TARGET_PROBS)
@@ -122,6 +121,11 @@ class TransformersEngine:
             if self.record_kv_rows:
                 shown.add(Capability.KV_ROWS)
         return frozenset(shown)
+
+    @property
+    def _is_watchable(self) -> bool:
+        """The recorder stands on a method that is not public; a release without it still generates."""
+        return hasattr(self.target, "_get_candidate_generator")
 
     @property
     def vocab_sizes(self) -> dict[str, int]:
@@ -142,7 +146,7 @@ class TransformersEngine:
         return [self._trace(request, speculate) for request in requests]
 
     def quiet(self) -> TransformersEngine:
-        """The same engine, models shared, without records: faster, and right for an enumeration."""
+        """The same engine, models shared, recording counts only: faster, and right for an enumeration."""
         silent = copy.copy(self)
         silent.record_steps = silent.record_kv_rows = False
         return silent
@@ -179,21 +183,26 @@ class TransformersEngine:
         return cache_rows(rows)
 
     def _trace(self, request: Request, speculate: bool) -> Trace:
-        is_recorded = speculate and Capability.TRACE in self.capabilities
-        recorder = StepRecorder(laws=self.record_laws, kv_rows=self.record_kv_rows) if is_recorded else None
+        recorder = None
+        if speculate and self._is_watchable:
+            recorder = StepRecorder(
+                counts_only=not self.record_steps, laws=self.record_laws, kv_rows=self.record_kv_rows
+            )
         with recorder.watching(self.target, self.draft) if recorder else nullcontext():
             token_ids = tuple(self.generate_tensor(request, speculate=speculate).tolist())
         ended = bool(token_ids) and token_ids[-1] in request.eos_token_ids
         return Trace(
             request=request,
             token_ids=token_ids,
-            steps=recorder.steps(is_greedy=request.sampling.is_greedy) if recorder else (),
+            steps=recorder.steps(is_greedy=request.sampling.is_greedy) if recorder and self.record_steps else (),
             speculated=speculate,
             # An assisted call drafts from the prompt: its first forward pass already verifies, so no token comes
             # from a prefill of its own.
             first_from_prefill=0 if speculate else 1,
             # The drafter always forgets one row more than it must: it crops to two below the committed length.
             draft_kv_lag=2 if speculate and self.mode != "prompt-lookup" else None,
+            num_proposed=recorder.num_proposed if recorder else None,
+            num_accepted=recorder.num_accepted if recorder else None,
             finish_reason="stop" if ended else "length",
         )
 

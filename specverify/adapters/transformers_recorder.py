@@ -34,11 +34,12 @@ class StepRecorder:
 
     The candidate generator that the target builds for the call is watched as an instance: its get_candidates is
     where a round begins, its update_candidate_strategy is where it ends, after the caches were rolled back.
-    Nothing is changed on any class.
+    Nothing is changed on any class. counts_only: note how many tokens were proposed and accepted, and look at no token.
     """
 
-    def __init__(self, *, laws: bool = True, kv_rows: bool = False) -> None:
-        self._laws = laws
+    def __init__(self, *, counts_only: bool = False, laws: bool = True, kv_rows: bool = False) -> None:
+        self._counts_only = counts_only
+        self._laws = laws and not counts_only
         self._kv_rows = kv_rows
         self._rounds: list[_Round] = []
         self._target_cache: Any = None
@@ -60,7 +61,7 @@ class StepRecorder:
         hooks = [
             model.register_forward_pre_hook(self._note_positions, with_kwargs=True)
             for model in (target, draft)
-            if model is not None
+            if model is not None and not self._counts_only
         ]
         target._get_candidate_generator = build_watched
         try:
@@ -129,6 +130,19 @@ class StepRecorder:
             self._drafting_positions.append(positions)
         elif self._rounds:
             self._rounds[-1].target_positions.append(positions)
+
+    @property
+    def num_proposed(self) -> int:
+        return sum(done.candidate_ids.shape[1] - done.start_position for done in self._rounds)
+
+    @property
+    def num_accepted(self) -> int:
+        """As generate() counts itself: all committed tokens of a round but the last, known from shapes alone."""
+        return sum(
+            done.committed_ids.shape[1] - done.start_position - 1
+            for done in self._rounds
+            if done.committed_ids is not None
+        )
 
     def steps(self, *, is_greedy: bool) -> tuple[Step, ...]:
         """The recorded rounds, read out. A greedy law is a point mass on the best token."""
