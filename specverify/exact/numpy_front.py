@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -27,12 +28,14 @@ _real_default_rng = np.random.default_rng
 _RealGenerator = np.random.Generator
 _RealRandomState = np.random.RandomState
 _real_seed = np.random.seed
-_GLOBAL_STATE: Any = np.random.mtrand._rand
+_REAL_BITS = {name: getattr(np.random, name) for name in ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")}
+# All that numpy.random offers besides classes: methods of the global RandomState, and functions that reach it.
 _GLOBAL_FUNCTIONS = [
     name
-    for name in dir(np.random)
-    if not name.startswith("_") and getattr(getattr(np.random, name), "__self__", None) is _GLOBAL_STATE
+    for name, value in sorted(vars(np.random).items())
+    if not name.startswith("_") and name not in ("default_rng", "test") and callable(value) and type(value) is not type
 ]
+_ALIASES = {"ranf": "random_sample", "sample": "random_sample"}
 _CONSTRUCTORS = ("array", "asarray", "asanyarray", "ascontiguousarray", "asfarray")
 
 
@@ -95,18 +98,26 @@ class NumpyFront:
 
     @contextmanager
     def salted(self, salt: Salt) -> Iterator[None]:
+        # Generators without a seed take theirs from a count, so that ordinary calls can be repeated.
+        unseeded = itertools.count()
+
+        def words(seed: Any) -> list[int]:
+            return [next(unseeded), salt.value, 1] if seed is None else [_number(seed), salt.value]
+
         def default_rng(seed: Any = None) -> Any:
             if isinstance(seed, _RealGenerator | np.random.BitGenerator):
                 return _real_default_rng(seed)
-            return _real_default_rng([salt.value] if seed is None else [_number(seed), salt.value])
+            return _RealGenerator(_REAL_BITS["PCG64"](words(seed)))
+
+        def bit_generator(real: Any) -> Any:
+            return lambda seed=None: real(words(seed))
 
         def seeded(seed: Any = None) -> None:
-            _real_seed([salt.value % 2**32] if seed is None else [_number(seed) % 2**32, salt.value % 2**32])
+            _real_seed([word % 2**32 for word in words(seed)])
 
         class SaltedRandomState(_RealRandomState):
             def __init__(self, seed: Any = None) -> None:
-                words = [salt.value] if seed is None else [_number(seed), salt.value]
-                super().__init__([word % 2**32 for word in words])
+                super().__init__([word % 2**32 for word in words(seed)])
 
         with ExitStack() as stack:
             stack.enter_context(
@@ -115,6 +126,7 @@ class NumpyFront:
                         (np.random, "default_rng"): default_rng,
                         (np.random, "seed"): seeded,
                         (np.random, "RandomState"): SaltedRandomState,
+                        **{(np.random, name): bit_generator(real) for name, real in _REAL_BITS.items()},
                     }
                 )
             )
@@ -131,7 +143,10 @@ class NumpyFront:
             if self._global is None:
                 draws = Draws(self._run, self._run.streams.seeded("numpy", "global"))
                 self._global = SymbolicRandomState(draws, self._seeded_legacy)
-            return getattr(self._global, name)(*args, **kwargs)
+            method = getattr(self._global, _ALIASES.get(name, name), None)
+            if method is None:
+                raise self._run.refuse("the program reaches for the global generator", f"numpy.random.{name}")
+            return method(*args, **kwargs)
 
         function.__name__ = name
         return function

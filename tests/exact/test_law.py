@@ -1,0 +1,284 @@
+"""Soundness: everything that could make an enumerated law wrong is refused, with the operation and the line."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from specverify.exact.choices import EnumerationBudget
+from specverify.exact.cross_check import cross_check, log_evidence
+from specverify.exact.errors import NotEnumerable, ReusedRandomness, UnsoundEnumeration
+from specverify.exact.law import enumerate_law
+
+HIDDEN = np.random.default_rng(123)
+HIDDEN_PYTHON = random.Random(123)
+
+
+def test_a_program_without_random_calls_is_not_called_exact():
+    """No random call seen: either there is none, or it was hidden."""
+    with pytest.raises(NotEnumerable, match="no random call was seen"):
+        enumerate_law(lambda source: (1, 2))
+
+
+def test_a_deterministic_program_is_exact_where_its_caller_allows_it():
+    """Greedy functions have a law too, if their caller says that they are meant to be deterministic."""
+    law = enumerate_law(lambda source: (1, 2), allow_deterministic=True)
+
+    assert {(1, 2): 1.0} == law.probabilities
+
+
+def entropy_token():
+    import os
+
+    return os.urandom(1)[0] % 2
+
+
+def test_hidden_randomness_is_not_called_deterministic():
+    """Ordinary calls that differ betray randomness that no front end saw."""
+    with pytest.raises(NotEnumerable, match="not repeatable|randomness is hidden"):
+        enumerate_law(lambda source: entropy_token(), allow_deterministic=True)
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [lambda: int(HIDDEN.integers(0, 2**30)) % 2, lambda: HIDDEN_PYTHON.getrandbits(1)],
+    ids=["numpy", "random"],
+)
+def test_a_generator_made_beforehand_is_found(hidden):
+    """A module-level generator draws real numbers that the enumeration cannot see."""
+
+    def program(source):
+        return int(source.numpy_generator().random() < 0.5), hidden()
+
+    with pytest.raises(NotEnumerable, match="made before it was called"):
+        enumerate_law(program)
+
+
+def test_hidden_randomness_in_an_output_is_found():
+    """One path that gives two outputs is not a law."""
+
+    def program(source):
+        return int(source.numpy_generator().random() < 0.5), int.from_bytes(__import__("os").urandom(4), "big")
+
+    with pytest.raises(NotEnumerable, match="not repeatable"):
+        enumerate_law(program)
+
+
+def test_hidden_randomness_in_a_weight_is_found():
+    """A threshold that moves between calls is reported, although every run makes one binary choice."""
+    calls = []
+
+    def program(source):
+        calls.append(0)
+        return int(source.numpy_generator().random() < 0.5 + 1e-4 * len(calls))
+
+    with pytest.raises(NotEnumerable, match="weights of a choice moved"):
+        enumerate_law(program)
+
+
+def test_state_kept_between_calls_is_found():
+    """A cache that changes which law is drawn from mixes two laws."""
+    seen = set()
+
+    def program(source):
+        generator = source.numpy_generator()
+        first = int(generator.random() < 0.5)
+        if first in seen:
+            return first, int(generator.random() < 0.9)
+        seen.add(first)
+        return first, int(generator.random() < 0.1)
+
+    with pytest.raises(NotEnumerable, match="not repeatable"):
+        enumerate_law(program)
+
+
+def test_a_reset_hook_puts_state_back():
+    """A subject with state is enumerable when its caller resets it before every call."""
+    state = {"calls": 0}
+
+    def program(source):
+        state["calls"] += 1
+        return int(source.numpy_generator().random() < 0.1 * state["calls"])
+
+    law = enumerate_law(program, reset=lambda: state.update(calls=0))
+
+    assert pytest.approx({1: 0.1, 0: 0.9}) == law.probabilities
+
+
+def test_a_random_value_kept_from_an_earlier_call_is_refused():
+    """A symbol is of no use after its run."""
+    kept = []
+
+    def program(source):
+        kept.append(source.numpy_generator().random())
+        return int(kept[0] < 0.5)
+
+    with pytest.raises(NotEnumerable, match="earlier call|not repeatable"):
+        enumerate_law(program)
+
+
+def test_a_swallowed_refusal_still_counts():
+    """A program that catches everything cannot turn a refusal into a law."""
+
+    def program(source):
+        try:
+            return int(float(source.numpy_generator().random()) < 0.5)
+        except Exception:
+            return 0
+
+    with pytest.raises(NotEnumerable, match="looks at the value"):
+        enumerate_law(program)
+
+
+def test_a_refusal_names_the_operation_and_the_line():
+    """The reader is told what to look for and where."""
+
+    def program(source):
+        return int(source.numpy_generator().standard_normal() < 0.5)
+
+    with pytest.raises(NotEnumerable) as caught:
+        enumerate_law(program)
+
+    assert "numpy.random.Generator.standard_normal" == caught.value.operation
+    assert "test_law.py" in caught.value.source_line
+    assert "standard_normal() < 0.5" in caught.value.source_line
+
+
+def test_one_noise_field_for_two_races_is_reused_randomness():
+    """Drafting and recovering with one noise row couples two draws that must be independent: a finding."""
+
+    def program(source):
+        noise = source.numpy_generator().exponential(size=3)
+        first = int(np.argmax(np.array([0.2, 0.3, 0.5]) / noise))
+        return first, int(np.argmax(np.array([0.5, 0.3, 0.2]) / noise))
+
+    with pytest.raises(ReusedRandomness):
+        enumerate_law(program)
+
+
+def test_a_crash_of_the_program_is_its_own():
+    """What ordinary calls raise too is passed on as it is."""
+
+    def program(source):
+        if source.numpy_generator().random() < 0.5:
+            raise ValueError("broken")
+        return 0
+
+    with pytest.raises(ValueError, match="broken"):
+        enumerate_law(program)
+
+
+def test_a_crash_that_only_symbols_cause_is_not_the_programs():
+    """An exception that ordinary calls do not raise means that the stand-ins were not good enough."""
+
+    def program(source):
+        value = source.numpy_generator().random()
+        assert isinstance(value, float)
+        return int(value < 0.5)
+
+    with pytest.raises(NotEnumerable, match="raised AssertionError on a path of probability 1"):
+        enumerate_law(program)
+
+
+@pytest.mark.parametrize("bias", [0.2, 1.0])
+def test_ordinary_calls_are_held_against_the_law(bias):
+    """Where the enumeration is fooled, ordinary calls contradict it: here the program tells the two apart."""
+
+    def program(source):
+        value = source.numpy_generator().random()
+        return int(value < 0.5) if not isinstance(value, float) else int(value < bias)
+
+    with pytest.raises(UnsoundEnumeration):
+        enumerate_law(program)
+
+
+def test_an_output_called_impossible_is_unsound():
+    """A single ordinary output of enumerated probability zero is a contradiction."""
+    with pytest.raises(UnsoundEnumeration, match="impossible"):
+        cross_check({(0,): 1.0}, [(0,)] * 99 + [(1,)], seconds=0.0)
+
+
+def test_evidence_against_a_right_law_stays_low():
+    """The cross check is an e-value: its mean under the law is 1, so it exceeds 20 in at most 1 of 20 samples."""
+    generator = np.random.default_rng(7)
+    law = generator.dirichlet(np.ones(20))
+
+    alarms = sum(log_evidence(generator.multinomial(500, law), law) > np.log(20) for _ in range(400))
+
+    assert alarms <= 20
+
+
+def test_the_cross_check_respects_its_time():
+    """A slow program gets fewer ordinary calls."""
+    import time
+
+    def program(source):
+        time.sleep(0.002)
+        return int(source.numpy_generator().random() < 0.5)
+
+    law = enumerate_law(program, cross_check_calls=100_000, cross_check_seconds=0.05)
+
+    assert law.cross_check is not None
+    assert 1 <= law.cross_check.num_calls < 1000
+
+
+def test_the_budget_is_kept():
+    """A law that is too large ends in NotEnumerable, not in hours."""
+
+    def program(source):
+        generator = source.numpy_generator()
+        return [int(generator.random() < 0.5) for _ in range(40)]
+
+    with pytest.raises(NotEnumerable, match="budget of 500 runs"):
+        enumerate_law(program, budget=EnumerationBudget(max_runs=500))
+
+
+def test_progress_is_the_explored_probability():
+    """A long enumeration reports how much probability it has explored."""
+    import time
+
+    seen = []
+
+    def program(source):
+        time.sleep(0.01)
+        generator = source.numpy_generator()
+        return [bool(generator.random() < 0.5) for _ in range(5)]
+
+    enumerate_law(program, cross_check_calls=0, progress=lambda share, runs: seen.append((share, runs)))
+
+    assert seen
+    assert seen == sorted(seen)
+    assert all(0.0 < share <= 1.0 for share, _ in seen)
+
+
+@pytest.mark.parametrize("output", [object(), {1, 2}, lambda: 0])
+def test_unreadable_outputs_are_named(output):
+    """A program must return ints, or collections of ints."""
+
+    def program(source):
+        source.numpy_generator().random()
+        return output
+
+    with pytest.raises(TypeError, match="the program returned a"):
+        enumerate_law(program)
+
+
+def test_a_random_number_in_the_output_is_refused():
+    """A continuous output has no discrete law."""
+    with pytest.raises(NotEnumerable, match="returns a random number"):
+        enumerate_law(lambda source: (1, source.numpy_generator().random()))
+
+
+def test_clipped_mass_is_reported():
+    """Guards that were dropped are part of the law's error bound."""
+
+    def program(source):
+        uniforms = np.maximum(source.numpy_generator().random(3), 1e-20)
+        return np.argmax(np.log([0.2, 0.3, 0.5]) - np.log(-np.log(uniforms)))
+
+    law = enumerate_law(program)
+
+    assert pytest.approx(3e-20) == law.clipped_mass
+    assert pytest.approx({0: 0.2, 1: 0.3, 2: 0.5}) == law.probabilities
