@@ -10,8 +10,10 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from specverify.exact.deferred import Deferred
+from specverify.exact.numpy_arrays import SymbolArray
 from specverify.exact.scalar import Symbol
-from specverify.exact.torch_state import TorchState, raw_list, to_tensor
+from specverify.exact.torch_memory import raw_list, to_tensor
+from specverify.exact.torch_state import TorchState
 
 _Tensor = torch.Tensor
 
@@ -109,6 +111,17 @@ def _memory(mode: SymbolicCalls, state: TorchState, func: Any, args: Any, kwargs
     return func(*args, **kwargs)
 
 
+def _numpy(mode: SymbolicCalls, state: TorchState, func: Any, args: Any, kwargs: Any) -> Any:
+    """numpy(): a stand-in for an array of symbols, which numpy's own front end understands."""
+    value = args[0]
+    if state.store.shadows:
+        with state.aside():
+            if state.is_continuous(value):
+                dtype = {torch.float32: np.float32, torch.float16: np.float16}.get(value.dtype, np.float64)
+                return SymbolArray(state.block(value, tuple(value.shape)).copy(), dtype)
+    return _memory(mode, state, func, args, kwargs)
+
+
 def _deepcopy(mode: SymbolicCalls, state: TorchState, func: Any, args: Any, kwargs: Any) -> Any:
     if state.store.shadows and state.store.holds(args[0]) and state.is_symbolic(args[0]):
         copy = args[0].detach().clone()
@@ -184,9 +197,7 @@ def _flatten(state: TorchState, data: Any) -> Any:
     elif isinstance(data, _Tensor):
         ids = state.ids(data) if state.store.shadows else None
         yield [0] * data.numel() if ids is None else ids.ravel().tolist()
-    elif isinstance(data, Symbol):
-        yield [state.elements.add(data)]
-    elif isinstance(data, Deferred) and not data.is_decided:
+    elif isinstance(data, Symbol) or (isinstance(data, Deferred) and not data.is_decided):
         yield [state.elements.add(data)]
     elif isinstance(data, np.ndarray):
         yield [0] * data.size
@@ -210,10 +221,11 @@ _CALLS: dict[Any, Callable[[SymbolicCalls, TorchState, Any, Any, Any], Any]] = {
     _Tensor.item: _item,
     _Tensor.tolist: _tolist,
     _Tensor.__deepcopy__: _deepcopy,
+    _Tensor.numpy: _numpy,
     **dict.fromkeys((torch.tensor, torch.as_tensor, torch.asarray, _Tensor.new_tensor), _from_data),
     **dict.fromkeys(
         (
-            _Tensor.numpy, _Tensor.__array__, _Tensor.data_ptr, _Tensor.untyped_storage, _Tensor.storage,
+            _Tensor.__array__, _Tensor.data_ptr, _Tensor.untyped_storage, _Tensor.storage,
             _Tensor.__dlpack__, _Tensor.__reduce_ex__, _Tensor.__repr__, _Tensor.share_memory_,
         ),
         _memory,

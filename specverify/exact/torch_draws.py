@@ -7,66 +7,21 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from specverify.exact import algebra
 from specverify.exact.conditions import Conditions
 from specverify.exact.deferred import Deferred
 from specverify.exact.leaves import Categorical
-from specverify.exact.run import Run
 from specverify.exact.scalar import Symbol
 from specverify.exact.symbols import POWER_E, exponential_symbols, uniform_symbols
 from specverify.exact.torch_elements import Ids
-from specverify.exact.torch_mode import DRAWS, Call
-from specverify.exact.torch_state import SMALL, to_numbers
+from specverify.exact.torch_memory import to_numbers
+from specverify.exact.torch_plan import DRAWS, Call
+from specverify.exact.torch_state import SMALL
+from specverify.exact.torch_successive import Rank, SuccessiveDraws
 
 # Uniform integers from a wider range are refused: they are seeds, not tokens.
 _MAX_RANGE = 1 << 17
-
-
-class SuccessiveDraws:
-    """Draws without replacement, in order; each is made when it, or a later one, is looked at."""
-
-    def __init__(self, run: Run, weights: NDArray[np.float64], operation: str, variables: Ids | None = None) -> None:
-        self._run = run
-        self._weights = weights.copy()
-        self._operation = operation
-        self._variables = variables
-        self._drawn: list[int] = []
-
-    def rank(self, number: int) -> int:
-        """The position drawn as number so many, from 0."""
-        while len(self._drawn) <= number:
-            if not self._drawn and self._variables is not None:
-                self._run.consume(self._variables, self._operation)
-            position = self._run.choose(self._weights / self._weights.sum(), self._operation)
-            self._drawn.append(position)
-            self._weights[position] = 0.0
-        return self._drawn[number]
-
-
-class Rank(Deferred):
-    """One of several successive draws."""
-
-    __slots__ = ("draws", "number", "positions")
-
-    def __init__(self, run: Run, draws: SuccessiveDraws, number: int, positions: NDArray[np.int64] | None = None) -> None:
-        super().__init__(run)
-        self.draws = draws
-        self.number = number
-        self.positions = positions
-
-    def _decide(self) -> int:
-        position = self.draws.rank(self.number)
-        return position if self.positions is None else int(self.positions[position])
-
-    def leaves(self) -> Any:
-        # It depends on the draws before it, so it is decided rather than integrated.
-        self.resolve()
-        return iter(())
-
-    def value_given(self, values: dict[int, Any]) -> Any:
-        return self.resolve()
 
 
 def _generator(call: Call, device: torch.device) -> torch.Generator:
@@ -74,7 +29,7 @@ def _generator(call: Call, device: torch.device) -> torch.Generator:
     if generator is not None:
         return generator  # type: ignore[no-any-return]
     if device.type == "cuda":
-        torch.cuda.init()
+        torch.cuda.init()  # type: ignore[no-untyped-call]
         return torch.cuda.default_generators[torch.cuda.current_device() if device.index is None else device.index]
     return torch.default_generator
 
@@ -135,7 +90,8 @@ def _note_grid(call: Call, result: torch.Tensor) -> None:
         # Source: torch draws a uniform with as many bits as the type's significand has.
         bits = {torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}.get(result.dtype, 0)
         call.state.run.notes.add(
-            f"uniforms of type {result.dtype} are multiples of 2^-{bits}: a comparison is off by up to 2^-{bits} from this law"
+            f"uniforms of type {result.dtype} are multiples of 2^-{bits}: the probability of a comparison is off by up "
+            f"to 2^-{bits} from this law"
         )
 
 
@@ -183,9 +139,7 @@ def _multinomial(call: Call) -> Any:
         for row in weights:
             if num_draws == 1 or replacement:
                 law = row / row.sum()
-                nodes.extend(
-                    Categorical(state.run, np.arange(len(row)), law, operation) for _ in range(num_draws)
-                )
+                nodes.extend(Categorical(state.run, np.arange(len(row)), law, operation) for _ in range(num_draws))
             else:
                 draws = SuccessiveDraws(state.run, row, operation)
                 nodes.extend(Rank(state.run, draws, number) for number in range(num_draws))
@@ -237,9 +191,7 @@ def _randperm(call: Call) -> Any:
         nodes = (Rank(state.run, draws, number) for number in range(count))
         return np.array([state.elements.add(node) for node in nodes], dtype=np.int64)
 
-    ids = state.streams.numbers(
-        reading, kind=("randperm",), count=result.numel(), dtype=result.dtype, make=make
-    )
+    ids = state.streams.numbers(reading, kind=("randperm",), count=result.numel(), dtype=result.dtype, make=make)
     return _put(call, result, ids)
 
 

@@ -138,9 +138,7 @@ class Elements:
 
 def no_conditions(run: Run, shape: tuple[int, ...]) -> Conditions:
     """A block of plain truth values, all false, to be filled in."""
-    return Conditions(
-        run, np.full(shape, CONSTANT, dtype=np.int64), np.zeros(shape), np.zeros(shape, dtype=np.bool_)
-    )
+    return Conditions(run, np.full(shape, CONSTANT, dtype=np.int64), np.zeros(shape), np.zeros(shape, dtype=np.bool_))
 
 
 def one_variable(items: Sequence[Any]) -> bool:

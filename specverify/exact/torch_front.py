@@ -10,13 +10,17 @@ from typing import Any
 import torch
 
 from specverify.exact import torch_draws, torch_ops_move, torch_ops_real, torch_ops_reduce
+from specverify.exact.deferred import Deferred, combined
+from specverify.exact.leaves import Condition
 from specverify.exact.program import Salt
 from specverify.exact.run import Run
 from specverify.exact.streams import Stream
 from specverify.exact.symbols import uniform_symbols
 from specverify.exact.torch_calls import SymbolicCalls, nested
+from specverify.exact.torch_focus import FocusRow
+from specverify.exact.torch_memory import raw_list
 from specverify.exact.torch_mode import SymbolicMode
-from specverify.exact.torch_state import FocusRow, TorchState, raw_list
+from specverify.exact.torch_state import TorchState
 
 __all__ = ["FocusRow", "TorchFront"]
 
@@ -45,6 +49,7 @@ class TorchFront:
         self.calls.defers_items = defers_items
         self._generators: dict[int, tuple[torch.Generator, torch.Tensor]] = {}
         self._num_sources = 0
+        self._kept: list[Any] = []
         # The first dispatch under a mode imports a part of torch that draws random numbers of its own.
         with SymbolicMode():
             torch.zeros(1).add_(1)
@@ -54,7 +59,7 @@ class TorchFront:
         """Both modes, for the whole enumeration; generators are put back as they were."""
         ambient = torch.get_rng_state()
         try:
-            with self.mode, self.calls:
+            with _uncompiled(), self.mode, self.calls:
                 yield
         finally:
             torch.set_rng_state(ambient)
@@ -67,6 +72,9 @@ class TorchFront:
         state = TorchState(run, self.focus)
         state.streams.on_first_sight = self._remember
         state.streams.begin(torch.default_generator)
+        self._kept = [shadow for shadow in self._kept if shadow.is_held_elsewhere]
+        if self._kept:
+            state.store.adopt(self._kept, state.elements.add(Leftover(run)))
         self.mode.state = self.calls.state = state
 
     def end_run(self) -> None:
@@ -75,6 +83,7 @@ class TorchFront:
         if state is not None:
             # Filed with the run rather than raised: this also runs after a failure, which must not be hidden.
             state.streams.note_unseen_moves()
+            self._kept = state.store.outlive()
             self._forget_finished_generators()
 
     def generator(self, run: Run, stream: Stream) -> torch.Generator:
@@ -103,12 +112,14 @@ class TorchFront:
                 if (ids > 0).any():
                     raise state.run.refuse("the program returns a continuous random value", "output")
                 plain = state.objects(ids.ravel().tolist(), plain)
+                if value.dtype is not torch.bool:
+                    plain = [combined(int, item) if isinstance(item, Condition) else item for item in plain]
             return _tuples(nested(plain, tuple(value.shape)))
 
     def reseed(self, seed: int) -> None:
         # Not torch.manual_seed: where CUDA is not yet in use it keeps a stack trace of every call.
         torch.default_generator.manual_seed(seed)
-        if torch.cuda.is_available() and torch.cuda.is_initialized():
+        if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.manual_seed_all(seed)
 
     @contextmanager
@@ -149,6 +160,33 @@ class TorchFront:
         # Held here by the tuple, the loop variable and the argument of getrefcount.
         for key in [key for key, (generator, _) in self._generators.items() if sys.getrefcount(generator) <= 3]:
             del self._generators[key]
+
+
+class Leftover(Deferred):
+    """A random number of an earlier call, in memory that the program keeps between calls."""
+
+    __slots__ = ()
+
+    def _decide(self) -> Any:
+        raise self.run.refuse(
+            "a random value of an earlier call is used again: the program keeps state", "a kept tensor"
+        )
+
+    def leaves(self) -> Any:
+        return iter((self.resolve(),))
+
+    def value_given(self, values: dict[int, Any]) -> Any:
+        return self.resolve()
+
+
+@contextmanager
+def _uncompiled() -> Iterator[None]:
+    """torch.compile'd functions run as the Python code that they were made from, which the modes can see."""
+    if "torch._dynamo" not in sys.modules:
+        yield
+        return
+    with torch.compiler.set_stance("force_eager"):
+        yield
 
 
 def _mixed(seed: int, salt: int) -> int:

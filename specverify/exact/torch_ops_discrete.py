@@ -11,7 +11,7 @@ import torch
 from specverify.exact.deferred import Deferred, Function, Get, conjunction, disjunction, selected
 from specverify.exact.leaves import Condition
 from specverify.exact.run import Run
-from specverify.exact.torch_mode import HANDLERS, Call
+from specverify.exact.torch_plan import HANDLERS, Call
 from specverify.exact.torch_state import SMALL
 
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
@@ -197,7 +197,7 @@ def compared_items(call: Call) -> Any:
     if result.numel() > MAX_ITEMS:
         state.settle([first, second], str(call.func))
         return call.native()
-    items = []
+    items: list[Any] = []
     for left, right in zip(state.items(first, shape), state.items(second, shape), strict=True):
         if isinstance(left, CountOfTruths) and not isinstance(right, Deferred):
             items.append(left.compared(compare, right))

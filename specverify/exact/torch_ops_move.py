@@ -9,17 +9,19 @@ import torch
 
 from specverify.exact.deferred import Function, Get
 from specverify.exact.torch_elements import Ids
-from specverify.exact.torch_state import TorchState, to_tensor
-from specverify.exact.torch_mode import HANDLERS, Call
+from specverify.exact.torch_memory import to_tensor
+from specverify.exact.torch_plan import HANDLERS, Call
+from specverify.exact.torch_state import TorchState
 
+_WHOLE = (
+    "clone", "gather", "index", "index_select", "repeat", "flip", "roll", "take", "take_along_dim", "masked_select",
+    "constant_pad_nd", "tril", "triu", "diag_embed", "repeat_interleave", "unfold_copy", "view_copy", "expand_copy",
+    "permute_copy", "t_copy", "transpose_copy", "slice_copy", "select_copy", "squeeze_copy", "unsqueeze_copy",
+    "alias_copy", "detach_copy", "lift_fresh_copy", "index_fill", "rot90",
+)  # fmt: skip
 # Operation -> arguments whose elements are moved. Every other tensor argument is an index or a mask, which is decided.
 _MOVED: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(
-        "clone gather index index_select repeat flip roll take take_along_dim masked_select constant_pad_nd tril triu "
-        "diag_embed repeat_interleave unfold_copy view_copy expand_copy permute_copy t_copy transpose_copy slice_copy "
-        "select_copy squeeze_copy unsqueeze_copy alias_copy detach_copy lift_fresh_copy index_fill rot90".split(),
-        ("self",),
-    ),
+    **dict.fromkeys(_WHOLE, ("self",)),
     "cat": ("tensors",),
     "concat": ("tensors",),
     "stack": ("tensors",),

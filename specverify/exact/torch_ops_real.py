@@ -15,11 +15,19 @@ from specverify.exact.scalar import Symbol, floor, mirrored
 from specverify.exact.symbols import Symbols, where
 from specverify.exact.torch_elements import Ids
 from specverify.exact.torch_functions import BINARY, UNARY
-from specverify.exact.torch_mode import HANDLERS, Call
+from specverify.exact.torch_memory import to_numbers
 from specverify.exact.torch_ops_discrete import compared_items, elementwise
-from specverify.exact.torch_state import SMALL, TorchState, to_numbers
+from specverify.exact.torch_plan import HANDLERS, Call
+from specverify.exact.torch_state import SMALL, TorchState
 
-_COMPARISONS = {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal", "ne": "not_equal"}
+_COMPARISONS = {
+    "lt": "less",
+    "le": "less_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+    "eq": "equal",
+    "ne": "not_equal",
+}
 
 
 def _plain(state: TorchState, values: tuple[Any, ...], shape: tuple[int, ...]) -> NDArray[np.bool_] | None:
@@ -66,7 +74,9 @@ def _binary(call: Call) -> Any:
     shape = tuple(result.shape)
     left, right = state.block(first, shape), state.block(second, shape)
     if alpha != 1:
-        left, right = (algebra.scale(left, alpha), right) if call.name == "rsub" else (left, algebra.scale(right, alpha))
+        left, right = (
+            (algebra.scale(left, alpha), right) if call.name == "rsub" else (left, algebra.scale(right, alpha))
+        )
     return state.put_symbols(result, many(left, right), _plain(state, (first, second), shape))
 
 

@@ -7,6 +7,9 @@ on the CPU whatever the device of the tensor.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterable
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -15,20 +18,24 @@ from specverify.exact.errors import NotEnumerable, source_line
 
 Ids = NDArray[np.int64]
 
-# What stands in memory where a symbol is, by replay variant: a program that reads memory without asking sees a value
-# that is no token and no probability, and under the other variant another one.
-_FLOAT_POISON = (float("nan"), -2.0e30)
-_HALF_POISON = (float("nan"), -3.0e4)
+# Float types that hold no 2e30 get a large number of their own.
+_LARGE = {torch.float16: 3.0e4}
 
 
-def poison(dtype: torch.dtype, variant: int) -> float | int | bool:
-    """The placeholder of a symbolic element: NaN, or a number that is no token, or (bool) a bare False."""
+@functools.cache
+def poison(dtype: torch.dtype, seed: int) -> float | int | bool:
+    """What stands in memory where a symbol is: no token and no probability, and another one in each replay of a path.
+
+    NaN for floats (then a large number of either sign), integers far outside any vocabulary, and, as bool has no
+    invalid value, False and True in turn. A program that reads memory unseen then changes its mind between replays.
+    """
     if dtype is torch.bool:
-        return bool(variant & 1)
+        return bool(seed % 2)
+    sign = (0, -1, 1)[seed % 3]
     if dtype.is_floating_point:
-        return (_HALF_POISON if dtype is torch.float16 else _FLOAT_POISON)[variant & 1]
+        return sign * _LARGE.get(dtype, 2.0e30 if torch.finfo(dtype).max > 2.0e30 else 100.0) if sign else float("nan")
     info = torch.iinfo(dtype)
-    return info.min + 5 + 2 * (variant & 1) if info.min < 0 else info.max - 5 - 2 * (variant & 1)
+    return info.max - 5 - seed % 16 if seed % 2 or info.min == 0 else info.min + 5 + seed % 16
 
 
 class _Shadow:
@@ -41,12 +48,26 @@ class _Shadow:
         self.itemsize = itemsize
         self.ids: Ids = np.zeros(storage.nbytes() // itemsize, dtype=np.int64)
 
+    @property
+    def is_held_elsewhere(self) -> bool:
+        return torch._C._storage_Use_Count(self.storage._cdata) > 1
+
 
 class ShadowStore:
     """All mirrors of one run. Empty when nothing symbolic is alive, which is what the fast path asks."""
 
     def __init__(self) -> None:
         self.shadows: dict[int, _Shadow] = {}
+
+    def outlive(self) -> list[_Shadow]:
+        """Mirrors whose storage something else than this store still holds: the program keeps it between calls."""
+        return [shadow for shadow in self.shadows.values() if shadow.is_held_elsewhere]
+
+    def adopt(self, shadows: Iterable[_Shadow], element: int) -> None:
+        """Takes over mirrors of an earlier run, with one id in place of every symbol of that run."""
+        for shadow in shadows:
+            shadow.ids[shadow.ids != 0] = element
+            self.shadows[shadow.storage._cdata] = shadow
 
     def holds(self, tensor: torch.Tensor) -> bool:
         """Whether the tensor's storage has a mirror at all; tells nothing about the tensor's own elements."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,8 @@ from specverify.exact.run import Run
 from specverify.exact.scalar import Symbol
 from specverify.exact.symbols import Symbols, constant_symbols, where
 from specverify.exact.torch_elements import Elements, Ids
+from specverify.exact.torch_focus import FocusRow
+from specverify.exact.torch_memory import assign, assign_some, memory_of, raw_list, to_numbers, to_tensor
 from specverify.exact.torch_shadow import ShadowStore, poison, raw
 from specverify.exact.torch_streams import TorchStreams
 
@@ -29,26 +30,6 @@ Shape = tuple[int, ...]
 
 # Up to so many elements are handled one by one: an array operation costs as much as two of these.
 SMALL = 96
-
-
-@dataclass(frozen=True)
-class FocusRow:
-    """One row of a batch: its randomness is symbolic, that of the other rows is drawn natively from a fixed seed.
-
-    A random tensor belongs to the batch where its first dimension is a multiple of num_rows.
-    """
-
-    row: int
-    num_rows: int
-
-    def mask(self, shape: Shape) -> NDArray[np.bool_] | None:
-        """Which elements are the row's own; None where the tensor has no batch dimension, so that all are."""
-        if not shape or shape[0] == 0 or shape[0] % self.num_rows:
-            return None
-        each = shape[0] // self.num_rows
-        own = np.zeros(shape, dtype=np.bool_)
-        own[self.row * each : (self.row + 1) * each] = True
-        return own
 
 
 class TorchState:
@@ -181,7 +162,7 @@ class TorchState:
             elif item is not None:
                 known.append((position, item))
         if known:
-            _assign_some(result, known)
+            assign_some(result, known)
         return self.put_ids(result, np.array(ids, dtype=np.int64).reshape(shape))
 
     def put_ids(self, result: torch.Tensor, ids: Ids) -> torch.Tensor:
@@ -189,7 +170,7 @@ class TorchState:
         symbolic = ids != 0
         if symbolic.any():
             placeholder = poison(result.dtype, self.variant)
-            memory = _memory(result)
+            memory = memory_of(result)
             if memory is not None:
                 memory[symbolic] = placeholder
             else:
@@ -227,56 +208,6 @@ class TorchState:
                 plain[position] = self.elements.get(element).resolve()
                 ids[position] = 0
         self.store.drop_if_clear(tensor)
-
-
-def raw_list(tensor: torch.Tensor) -> list[Any]:
-    """The elements in memory, placeholders included, in order."""
-    flat = tensor if tensor.dim() == 1 else tensor.reshape(-1)
-    return flat.tolist()  # type: ignore[no-any-return]
-
-
-def to_tensor(array: Any) -> torch.Tensor:
-    """A copy of an array (numpy's own scalars included) as a tensor of the same shape."""
-    return torch.from_numpy(np.array(array))
-
-
-def to_numbers(tensor: torch.Tensor) -> NDArray[Any]:
-    """A plain tensor's values in float64."""
-    return tensor.detach().to(device="cpu", dtype=torch.float64).numpy()
-
-
-def assign(result: torch.Tensor, mask: NDArray[np.bool_], numbers: NDArray[Any]) -> None:
-    """Writes numbers into result where mask; all three have one shape."""
-    if not np.any(mask):
-        return
-    memory = _memory(result)
-    if memory is not None:
-        memory[mask] = numbers[mask]
-        return
-    values = to_tensor(numbers).to(device=result.device, dtype=result.dtype)
-    result.copy_(torch.where(to_tensor(mask).to(result.device), values, result))
-
-
-def _assign_some(result: torch.Tensor, known: list[tuple[int, Any]]) -> None:
-    memory = _memory(result)
-    shape = tuple(result.shape)
-    if memory is not None:
-        if memory.ndim == 1:
-            for position, number in known:
-                memory[position] = number
-        else:
-            for position, number in known:
-                memory[np.unravel_index(position, shape)] = number
-        return
-    for position, number in known:
-        result[tuple(int(index) for index in np.unravel_index(position, shape))] = number
-
-
-def _memory(result: torch.Tensor) -> NDArray[Any] | None:
-    """The tensor's memory as an array, where numpy can see it."""
-    if result.device.type != "cpu" or result.dtype is torch.bfloat16 or result.requires_grad:
-        return None
-    return result.numpy()
 
 
 def _widened(block: Symbols, shape: Shape) -> Symbols:

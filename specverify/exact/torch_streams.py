@@ -22,7 +22,8 @@ from specverify.exact.run import Run
 Ids = NDArray[np.int64]
 
 # The CPU generator is a Mersenne twister whose state torch stores as: seed (8 bytes), words left in the block (4),
-# seeded (4), next word (8), then the 624 words. Source: aten/src/ATen/CPUGeneratorImpl.cpp, CPUGeneratorImplStateLegacy.
+# seeded (4), next word (8), then the 624 words. Source: CPUGeneratorImplStateLegacy in
+# aten/src/ATen/CPUGeneratorImpl.cpp.
 _CPU_STATE_BYTES = 5056
 _CPU_HEADER = struct.Struct("<QiiQ")
 
@@ -75,7 +76,9 @@ class TorchStreams:
         self._last_state[id(generator)] = state
         self._kept.append(generator)
 
-    def run_natively(self, generator: torch.Generator, native: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, Reading]:
+    def run_natively(
+        self, generator: torch.Generator, native: Callable[[], torch.Tensor]
+    ) -> tuple[torch.Tensor, Reading]:
         """Runs a random call for real, which advances its generator, and notes where on which stream that was."""
         before = self._arrive(generator)
         result = native()

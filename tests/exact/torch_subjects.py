@@ -183,7 +183,7 @@ STYLES: dict[str, Verify] = {
 
 
 def verify_batch(draft: Tensor, draft_probs: Tensor, target_probs: Tensor, generator=None) -> Tensor:
-    """The same rule for a batch: draft [B, k], draft_probs [B, k, V], target_probs [B, k + 1, V] -> [B, k + 1], -1 padded."""
+    """The same rule for a batch: [B, k], [B, k, V] and [B, k + 1, V] give [B, k + 1], padded with -1."""
     batch, k = draft.shape
     rows = torch.arange(batch)
     at_target = target_probs[:, :k].gather(2, draft[..., None]).squeeze(2)

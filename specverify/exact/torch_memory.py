@@ -1,0 +1,59 @@
+"""Between tensors and arrays: reading and writing the memory of tensors, placeholders included."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+
+def raw_list(tensor: torch.Tensor) -> list[Any]:
+    """The elements in memory, placeholders included, in order."""
+    flat = tensor if tensor.dim() == 1 else tensor.reshape(-1)
+    return flat.tolist()
+
+
+def to_tensor(array: Any) -> torch.Tensor:
+    """A copy of an array (numpy's own scalars included) as a tensor of the same shape."""
+    return torch.from_numpy(np.array(array))
+
+
+def to_numbers(tensor: torch.Tensor) -> NDArray[Any]:
+    """A plain tensor's values in float64."""
+    return tensor.detach().to(device="cpu", dtype=torch.float64).numpy()
+
+
+def assign(result: torch.Tensor, mask: NDArray[np.bool_], numbers: NDArray[Any]) -> None:
+    """Writes numbers into result where mask; all three have one shape."""
+    if not np.any(mask):
+        return
+    memory = memory_of(result)
+    if memory is not None:
+        memory[mask] = numbers[mask]
+        return
+    values = to_tensor(numbers).to(device=result.device, dtype=result.dtype)
+    result.copy_(torch.where(to_tensor(mask).to(result.device), values, result))
+
+
+def assign_some(result: torch.Tensor, known: list[tuple[int, Any]]) -> None:
+    memory = memory_of(result)
+    shape = tuple(result.shape)
+    if memory is not None:
+        if memory.ndim == 1:
+            for position, number in known:
+                memory[position] = number
+        else:
+            for position, number in known:
+                memory[np.unravel_index(position, shape)] = number
+        return
+    for position, number in known:
+        result[tuple(int(index) for index in np.unravel_index(position, shape))] = number
+
+
+def memory_of(result: torch.Tensor) -> NDArray[Any] | None:
+    """The tensor's memory as an array, where numpy can see it."""
+    if result.device.type != "cpu" or result.dtype is torch.bfloat16 or result.requires_grad:
+        return None
+    return result.numpy()
