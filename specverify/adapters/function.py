@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from specverify.adapters.function_arguments import arguments_for
+from specverify.adapters.function_arguments import ArgumentCache, arguments_for
 from specverify.adapters.function_arrays import as_nested, is_changed, rounded_law, snapshot
 from specverify.adapters.function_dialect import (
     DTYPES,
@@ -31,7 +31,7 @@ from specverify.adapters.function_roles import (
     signature_of,
 )
 from specverify.adapters.function_state import kept_global_randomness
-from specverify.adapters.function_trial import Open, settle, trial_cases
+from specverify.adapters.function_trial import Open, certain_case, settle, trial_cases
 from specverify.core.capabilities import Capability
 from specverify.core.errors import SubjectCrashed, UsageError
 from specverify.core.types import VerifyInput, VerifyOutput
@@ -78,6 +78,7 @@ class FunctionSubject:
         self.is_greedy = is_greedy
         self.lossy_by_design = lossy_by_design
         self._call = call
+        self._cache = ArgumentCache()
         self._positional_only = [] if function is None else _positional_only(function)
         self._setup = setup
         self._setup_takes_case = bool(setup and signature_of(setup))
@@ -93,8 +94,10 @@ class FunctionSubject:
         )
         with kept_global_randomness():
             self.dialect = settle(
-                function or self._call, self.name, self._invoke, base, Open(kind, layout, rng_kind, given, swappable)
+                function, self.name, self._invoke, base, Open(kind, layout, rng_kind, given, swappable)
             )  # fmt: skip
+            if self._refuses_infinity():
+                self.dialect = replace(self.dialect, finite_logs=True)
             self.takes_batches = self.dialect.layout != "single" and self._takes_two()
         self.capabilities = _capabilities(self.dialect, call, takes_batches=self.takes_batches)
 
@@ -117,7 +120,7 @@ class FunctionSubject:
         ), found.swappable
 
     def _invoke(self, dialect: Dialect, case: VerifyInput, source: RandomSource) -> Any:
-        arguments = {} if self._call is not None else arguments_for(dialect, [case], source)
+        arguments = {} if self._call is not None else arguments_for(dialect, [case], source, self._cache)
         return self._answer([case], arguments, source)
 
     def _answer(self, cases: Sequence[VerifyInput], arguments: dict[str, Any], source: RandomSource) -> Any:
@@ -134,7 +137,7 @@ class FunctionSubject:
 
     def parts(self, cases: Sequence[VerifyInput], source: RandomSource) -> tuple[Any, ...]:
         """One call on one case a batch row: the parts of the answer, unread. Read them with `read`."""
-        arguments = {} if self._call is not None else arguments_for(self.dialect, cases, source)
+        arguments = {} if self._call is not None else arguments_for(self.dialect, cases, source, self._cache)
         return select_parts(self._answer(cases, arguments, source), self.dialect.returns)
 
     def read(self, parts: Any, cases: Sequence[VerifyInput]) -> list[VerifyOutput]:
@@ -159,7 +162,7 @@ class FunctionSubject:
         self, cases: Sequence[VerifyInput], source: RandomSource
     ) -> tuple[list[VerifyOutput], tuple[str, ...]]:
         """One call: what each batch row emitted, and the names of the arguments that were changed in place."""
-        arguments = {} if self._call is not None else arguments_for(self.dialect, cases, source)
+        arguments = {} if self._call is not None else arguments_for(self.dialect, cases, source, self._cache)
         watched = [name for role, name in self.dialect.roles.items() if role != "rng" and name in arguments]
         before = {name: snapshot(arguments[name]) for name in watched}
         kept = dict(arguments)
@@ -183,6 +186,26 @@ class FunctionSubject:
     def dtype(self) -> str:
         """The type in which it is given laws."""
         return self.dialect.dtype
+
+    def _refuses_infinity(self) -> bool:
+        """Whether it says itself that log-probabilities must be finite. Any other error on -inf is a finding."""
+        if not any(role.endswith(("_logits", "_logprobs")) for role in self.dialect.roles):
+            return False
+        case = certain_case(has_draft_law=self.dialect.takes_draft_law)
+        try:
+            self.call(case, NativeSource(0))
+        except (ValueError, AssertionError):
+            self.dialect, kept = replace(self.dialect, finite_logs=True), self.dialect
+            try:
+                self.call(case, NativeSource(0))
+            except Exception:
+                return False
+            finally:
+                self.dialect = kept
+            return True
+        except Exception:
+            return False
+        return False
 
     def _takes_two(self) -> bool:
         """Whether a call on two rows works at all; some functions carry a batch axis that must be 1."""

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from specverify.adapters.function_arrays import encode_floats, encode_ids, in_form
+from specverify.adapters.function_arrays import encode_floats, encode_ids, fresh_copy, in_form
 from specverify.adapters.function_dialect import Dialect
 from specverify.adapters.function_returns import PREFIX_TOKEN_IDS
-from specverify.adapters.function_roles import FORMS
 from specverify.core.types import VerifyInput
 from specverify.exact.program import RandomSource, SymbolicSource
 
@@ -18,7 +17,7 @@ _FIXED_SEED = 20221130
 Cases = Sequence[VerifyInput]
 
 
-def arguments_for(dialect: Dialect, cases: Cases, source: RandomSource) -> dict[str, Any]:
+def arguments_for(dialect: Dialect, cases: Cases, source: RandomSource, cache: ArgumentCache) -> dict[str, Any]:
     """Fresh arguments by parameter name; nothing in them is shared with the cases or with another call.
 
     cases: one a batch row; exactly one where the function takes a single sequence.
@@ -27,21 +26,48 @@ def arguments_for(dialect: Dialect, cases: Cases, source: RandomSource) -> dict[
     for name, make in dialect.arguments.items():
         arguments[name] = make(cases[0] if len(cases) == 1 else cases, source)
     for role, name in dialect.roles.items():
-        arguments[name] = _argument(role, name, dialect, cases, source)
+        arguments[name] = _argument(role, name, dialect, cases, source, cache)
     return arguments
 
 
-def _argument(role: str, name: str, dialect: Dialect, cases: Cases, source: RandomSource) -> Any:
+class ArgumentCache:
+    """Encoded laws and token ids by case: checks repeat the same cases many thousand times, and copying is cheaper.
+
+    Cases are kept alive here, so that their identity can serve as a key.
+    """
+
+    def __init__(self, limit: int = 4096) -> None:
+        self._limit = limit
+        self._made: dict[tuple[str, tuple[int, ...], int], tuple[Cases, Dialect, Any]] = {}
+
+    def copy_of(self, role: str, dialect: Dialect, cases: Cases, make: Callable[[], Any]) -> Any:
+        """A fresh copy of what `make` gives for these cases."""
+        if len(cases) > 2:
+            return make()
+        key = (role, tuple(map(id, cases)), id(dialect))
+        found = self._made.get(key)
+        if found is None:
+            if len(self._made) >= self._limit:
+                self._made.clear()
+            found = self._made[key] = (tuple(cases), dialect, make())
+        return fresh_copy(found[2])
+
+
+def _argument(role: str, name: str, dialect: Dialect, cases: Cases, source: RandomSource, cache: ArgumentCache) -> Any:
     kind = dialect.kinds.get(name, "numpy")
-    side, _, form = role.partition("_")
-    if form in FORMS and role != "draft_token_probs":
-        return _laws(side, form, kind, dialect, cases)
+    if role in _RANDOM:
+        return _RANDOM[role](kind, dialect, cases, source)
+    if role in _SIZES:
+        return _SIZES[role](kind, dialect, cases)
+    return cache.copy_of(role, dialect, cases, lambda: _encoded(role, kind, dialect, cases))
+
+
+def _encoded(role: str, kind: str, dialect: Dialect, cases: Cases) -> Any:
     if role in _IDS:
         rows = [np.asarray(_IDS[role](case), dtype=np.int64) for case in cases]
         return encode_ids(rows, kind, dialect.layout)
-    if role in _RANDOM:
-        return _RANDOM[role](kind, dialect, cases, source)
-    return _SIZES[role](kind, dialect, cases)
+    side, _, form = role.partition("_")
+    return _laws(side, form, kind, dialect, cases)
 
 
 def _laws(side: str, form: str, kind: str, dialect: Dialect, cases: Cases) -> Any:
@@ -56,7 +82,7 @@ def _laws(side: str, form: str, kind: str, dialect: Dialect, cases: Cases) -> An
         else:
             law = np.asarray(case.target_probs, dtype=np.float64)
             law = law if dialect.target_rows == "k + 1" else law[:-1]
-        rows.append(in_form(law, form))
+        rows.append(in_form(law, form, finite=dialect.finite_logs))
     return encode_floats(rows, kind, dialect.dtype, dialect.layout, dialect.rounding)
 
 

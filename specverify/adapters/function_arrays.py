@@ -13,12 +13,29 @@ from specverify.core.errors import UsageError
 FloatArray = NDArray[np.float64]
 
 
-def in_form(law: FloatArray, form: str) -> FloatArray:
-    """Probabilities as they are, or their logarithm: as logits they are one valid choice of many."""
+# exp of this is 0 in every type, and every type holds it.
+_NO_CHANCE = -1e4
+
+
+def in_form(law: FloatArray, form: str, *, finite: bool = False) -> FloatArray:
+    """Probabilities as they are, or their logarithm: as logits they are one valid choice of many.
+
+    finite: for functions that refuse -inf, a logarithm whose exponential is 0 all the same.
+    """
     if form == "probs":
         return law
     with np.errstate(divide="ignore"):
-        return np.log(law)
+        logs = np.log(law)
+    return np.maximum(logs, _NO_CHANCE) if finite else logs
+
+
+def fresh_copy(value: Any) -> Any:
+    """A copy that shares nothing with the original: of an array, a tensor, or a list of either."""
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, list):
+        return [fresh_copy(item) for item in value]
+    return value.clone() if hasattr(value, "clone") else value
 
 
 def encode_floats(rows: Sequence[FloatArray], kind: str, dtype: str, layout: str, rounding: str = "") -> Any:

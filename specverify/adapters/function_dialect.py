@@ -49,7 +49,7 @@ class Dialect:
     where the bonus row comes apart or not at all. constants: fixed arguments. arguments: parameter name to a function
     of (case, source) that makes the argument, for anything the roles do not cover. rounding: a narrower type that
     laws pass through on their way to dtype; how a function's inner precision is measured. num_uniforms: how many
-    uniforms a row are handed over, "k" or "k + 1".
+    uniforms a row are handed over, "k" or "k + 1". finite_logs: whether it refuses -inf.
     """
 
     roles: Mapping[str, str]
@@ -63,6 +63,7 @@ class Dialect:
     arguments: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     rounding: str = ""
     num_uniforms: str = "k"
+    finite_logs: bool = False
 
     @property
     def takes_draft_law(self) -> bool:

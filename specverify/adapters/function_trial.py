@@ -17,7 +17,7 @@ import numpy as np
 from specverify.adapters.function_arrays import as_nested
 from specverify.adapters.function_dialect import Dialect, ReturnForm
 from specverify.adapters.function_returns import fields_of, infer_form, structural_form
-from specverify.adapters.function_roles import FORMS
+from specverify.adapters.function_roles import FORMS, signature_of
 from specverify.core.errors import UsageError
 from specverify.core.types import VerifyInput, VerifyOutput
 from specverify.exact.program import NativeSource, RandomSource
@@ -55,6 +55,12 @@ def trial_cases(*, has_draft_law: bool) -> list[tuple[VerifyInput, VerifyOutput]
     ]
 
 
+def certain_case(*, has_draft_law: bool) -> VerifyInput:
+    """Laws that leave nothing to chance at all: as logits they hold -inf."""
+    target = np.eye(_VOCAB)[[*_DRAFT, 9]]
+    return VerifyInput(_DRAFT, target[:-1].copy() if has_draft_law else None, target)
+
+
 def _peaked(*tokens: int) -> Any:
     law = np.full((len(tokens), _VOCAB), _FAINT)
     law[np.arange(len(tokens)), tokens] = 1.0 - (_VOCAB - 1) * _FAINT
@@ -62,7 +68,7 @@ def _peaked(*tokens: int) -> Any:
 
 
 def settle(
-    function: Callable[..., Any], name: str, call: Callable[[Dialect, VerifyInput, RandomSource], Any],
+    function: Callable[..., Any] | None, name: str, call: Callable[[Dialect, VerifyInput, RandomSource], Any],
     base: Dialect, left_open: Open,
 ) -> Dialect:  # fmt: skip
     """The dialect under which trial calls give what they must.
@@ -126,14 +132,16 @@ def _form_of(answers: list[Any], given: ReturnForm | None) -> tuple[ReturnForm |
     return structural_form(answers[0][0]), 0
 
 
-def _ways(function: Callable[..., Any], base: Dialect, left_open: Open) -> Iterator[Dialect]:
+def _ways(function: Callable[..., Any] | None, base: Dialect, left_open: Open) -> Iterator[Dialect]:
     """Ways of calling, the likeliest first."""
     annotated = annotated_kinds(function, base)
     swaps = (False, True) if left_open.swappable else (False,)
     layouts = (left_open.layout,) if left_open.layout else _layouts(base)
-    rows = ("k", "k + 1") if any(f"bonus_{form}" in base.roles for form in FORMS) else ("k + 1", "k")
-    if not any(f"target_{form}" in base.roles for form in FORMS):
-        rows = rows[:1]
+    rows: tuple[str, ...] = ("k + 1", "k")
+    if any(f"bonus_{form}" in base.roles for form in FORMS):
+        rows = ("k", "k + 1")
+    elif not any(f"target_{form}" in base.roles for form in FORMS):
+        rows = ("k + 1",)
     # Where nothing else can draw the final token, there is probably a uniform for it behind those of the accept tests.
     alone = "uniforms" in base.roles and not {"rng", "seed", "final_uniform"} & set(base.roles)
     uniforms = ("k + 1", "k") if alone else ("k",)
@@ -155,7 +163,7 @@ def _swapped(roles: Mapping[str, str]) -> dict[str, str]:
     return {**roles, "draft_probs": roles["target_probs"], "target_probs": roles["draft_probs"]}
 
 
-def _kind_pairs(function: Callable[..., Any], kind: str | Mapping[str, str] | None) -> list[tuple[str, str]]:
+def _kind_pairs(function: Callable[..., Any] | None, kind: str | Mapping[str, str] | None) -> list[tuple[str, str]]:
     if isinstance(kind, str):
         return [(kind.split(" ")[0] if " " not in kind else "list", kind)] if " " in kind else [(kind, kind)]
     pairs = [*_SAME_KINDS, *_MIXED_KINDS]
@@ -172,8 +180,10 @@ def _kind_pairs(function: Callable[..., Any], kind: str | Mapping[str, str] | No
     return pairs
 
 
-def _libraries(function: Callable[..., Any]) -> set[str]:
+def _libraries(function: Callable[..., Any] | None) -> set[str]:
     """Which of torch, numpy and random the function's own code names."""
+    if function is None:
+        return set()
     plain = inspect.unwrap(getattr(function, "__func__", function))
     code, scope = getattr(plain, "__code__", None), getattr(plain, "__globals__", {})
     if code is None:
@@ -187,11 +197,10 @@ def _libraries(function: Callable[..., Any]) -> set[str]:
     return found
 
 
-def annotated_kinds(function: Callable[..., Any], base: Dialect) -> dict[str, str]:
+def annotated_kinds(function: Callable[..., Any] | None, base: Dialect) -> dict[str, str]:
     """Array kinds that annotations state, by parameter name; `rng` parameters map to their generator kind."""
-    try:
-        parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):
+    parameters = None if function is None else signature_of(function)
+    if parameters is None:
         return {}
     found = {}
     names = {name: role for role, name in base.roles.items()}
@@ -239,7 +248,7 @@ def _kinds(
     return kinds
 
 
-def _rng_kinds(function: Callable[..., Any], base: Dialect, given: str | None, laws: str) -> tuple[str, ...]:
+def _rng_kinds(function: Callable[..., Any] | None, base: Dialect, given: str | None, laws: str) -> tuple[str, ...]:
     if "rng" not in base.roles:
         return (base.rng_kind,)
     if given is not None:

@@ -57,10 +57,9 @@ def step_chi_square(subject: Any, context: CheckContext) -> Iterator[Finding]:
         num_samples = design.num_samples
     joint: Joint = {}
     drawn = []
-    for number in range(num_samples):
+    for number, (drafted, emitted, count) in enumerate(caller.outcomes(num_samples)):
         if number % 512 == 0:
             context.progress("chi-square calls", number, num_samples)
-        drafted, emitted, count = caller.outcome()
         joint[drafted, emitted, count] = joint.get((drafted, emitted, count), 0.0) + 1.0 / num_samples
         if emitted[: len(drafted)] != drafted:
             context.exercised("rejections")

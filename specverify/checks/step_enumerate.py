@@ -20,7 +20,7 @@ from specverify.laws.steps import draft_paths
 
 # Ordinary calls against which each enumerated law is held. They check the enumerator, not the subject; the statistics
 # of the chi-square check come on top.
-CROSS_CHECK_CALLS = 2000
+CROSS_CHECK_CALLS = 1000
 # Ordinary calls that a function without a random call must repeat.
 _REPEATS = 16
 

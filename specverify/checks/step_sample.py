@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from specverify.checks.step_enumerate import StepResult, judged
 from specverify.checks.step_scenarios import Scenario
 from specverify.checks.step_subject import Joint, VerifySubject, final_law
 from specverify.core.errors import SubjectCrashed
+from specverify.core.types import VerifyInput
 from specverify.exact.program import NativeSource, default_front_ends
 from specverify.stats.budget import alarm_threshold
 from specverify.stats.combine import average_log_e
@@ -25,6 +28,8 @@ SUSPICIOUS_LOG_E = 5.0
 _CONTINUED = 16
 # Drafts that get a process of their own where the function is not told the draft law.
 _MOST_DRAFTS = 16
+# Rows of one call where the function takes batches.
+_ROWS = 16
 
 Outcome = tuple[tuple[int, ...], tuple[int, ...], int | None]
 """Draft tokens, emitted tokens, number accepted where told."""
@@ -53,21 +58,38 @@ class Caller:
         self.subject = subject
         self.scenario = scenario
         self.generator = generator
+        self._cumulative: dict[tuple[int, ...], NDArray[np.float64]] = {}
         # Functions that draw from global generators find them here; each call moves them on.
         for front_end in default_front_ends():
             front_end.reseed(int(generator.integers(2**31)))
 
-    def outcome(self) -> Outcome:
-        """One call. Raises SubjectCrashed where the function raises."""
+    def _drawn(self, prefix: tuple[int, ...]) -> int:
+        """A draft token. By inverse CDF: numpy's choice would cost more than many a verify function."""
+        if prefix not in self._cumulative:
+            self._cumulative[prefix] = np.cumsum(self.scenario.draft(prefix))[:-1]
+        return int(self._cumulative[prefix].searchsorted(self.generator.random(), side="right"))
+
+    def outcomes(self, count: int) -> Iterator[Outcome]:
+        """That many calls; as rows of few calls where the function takes batches.
+
+        Raises SubjectCrashed where the function raises.
+        """
+        rows = _ROWS if self.subject.takes_batches and self.scenario.neighbour is None else 1
+        while count > 0:
+            yield from self._call(min(rows, count))
+            count -= rows
+
+    def _call(self, num_rows: int) -> list[Outcome]:
         scenario, generator = self.scenario, self.generator
-        tokens: tuple[int, ...] = ()
-        for _ in range(scenario.num_draft_tokens):
-            row = scenario.draft(tokens)
-            tokens += (int(generator.choice(len(row), p=row)),)
-        cases = scenario.batch(tokens)
-        place = scenario.row if len(cases) > 1 else 0
+        drafts: list[tuple[int, ...]] = []
+        for _ in range(num_rows):
+            tokens: tuple[int, ...] = ()
+            for _ in range(scenario.num_draft_tokens):
+                tokens += (self._drawn(tokens),)
+            drafts.append(tokens)
+        cases = scenario.batch(drafts[0]) if num_rows == 1 else [scenario.case(tokens) for tokens in drafts]
         try:
-            output = self.subject.call_rows(cases, NativeSource(int(generator.integers(2**62))))[place]
+            outputs = self.subject.call_rows(cases, NativeSource(int(generator.integers(2**62))))
         except SubjectCrashed:
             raise
         except Exception as error:
@@ -76,11 +98,18 @@ class Caller:
                 f"{self.subject.name} raised {type(error).__name__}: {text[0] if text else 'no message'} "
                 f"({scenario.name}: {scenario.size})"
             ) from error
-        emitted = output.token_ids
-        if self.subject.decides_only:
-            law = final_law(cases[place], len(emitted))
-            emitted += (int(generator.choice(len(law), p=law)),)
-        return tokens, emitted, output.num_accepted
+        if scenario.neighbour is not None:
+            cases, outputs = [cases[scenario.row]], [outputs[scenario.row]]
+        return [
+            (tokens, self._completed(case, output.token_ids), output.num_accepted)
+            for tokens, case, output in zip(drafts, cases, outputs, strict=True)
+        ]
+
+    def _completed(self, case: VerifyInput, emitted: tuple[int, ...]) -> tuple[int, ...]:
+        if not self.subject.decides_only:
+            return emitted
+        law = final_law(case, len(emitted))
+        return (*emitted, int(self.generator.choice(len(law), p=law)))
 
 
 def sample_step(
@@ -98,7 +127,7 @@ def sample_step(
     most = usual
     batch = min(FIRST_BATCH, usual)
     while True:
-        new = Counter(caller.outcome() for _ in range(batch))
+        new = Counter(caller.outcomes(batch))
         seen += new
         evidence.update(new)
         total = seen.total()

@@ -19,7 +19,8 @@ class Scenario:
 
     draft: the law that draft tokens are drawn from and that the function is told of. is_told: whether the function
     is told of it; if not, every draft must be lossless by itself. told: rows [k, vocab] that the function is told
-    instead. neighbour: in a batch, the other row, at the place that `row` leaves.
+    instead. given: target laws that the function is given, where it is meant to turn them into `target`. neighbour:
+    in a batch, the other row, at the place that `row` leaves.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Scenario:
     neighbour: VerifyInput | None = None
     row: int = 0
     told: NDArray[np.float64] | None = None
+    given: Conditional | None = None
     _cases: dict[tuple[int, ...], VerifyInput] = field(default_factory=dict, repr=False, compare=False)
 
     def case(self, tokens: tuple[int, ...]) -> VerifyInput:
@@ -39,7 +41,7 @@ class Scenario:
             draft = None
             if self.is_told:
                 draft = path_rows(self.draft, tokens)[:-1] if self.told is None else self.told
-            self._cases[tokens] = VerifyInput(tokens, draft, path_rows(self.target, tokens))
+            self._cases[tokens] = VerifyInput(tokens, draft, path_rows(self.given or self.target, tokens))
         return self._cases[tokens]
 
     def batch(self, tokens: tuple[int, ...]) -> list[VerifyInput]:
@@ -171,10 +173,14 @@ def adapted(scenario: Scenario, subject: VerifySubject) -> Scenario:
 
         return row
 
-    target = seen(_greedy(scenario.target) if subject.is_greedy else scenario.target)
+    target = seen(scenario.target)
+    given = None
+    if subject.is_greedy:
+        target, given = _greedy(target), target
     return Scenario(
         scenario.name, scenario.vocab_size, scenario.num_draft_tokens, target, seen(scenario.draft),
         is_told=scenario.is_told and subject.takes_draft_law, neighbour=scenario.neighbour, row=scenario.row,
+        given=given,
     )  # fmt: skip
 
 

@@ -60,7 +60,7 @@ def completions(subject: VerifySubject, case: VerifyInput, output: VerifyOutput)
 
 def final_law(case: VerifyInput, num_accepted: int) -> NDArray[np.float64]:
     """Law of the final token after that many accepted drafts: the residual, or the bonus row after all of them."""
-    target = np.asarray(case.target_probs)[num_accepted]
+    target: NDArray[np.float64] = np.asarray(case.target_probs)[num_accepted]
     if num_accepted == len(case.draft_token_ids):
         return target
     if case.draft_probs is None:

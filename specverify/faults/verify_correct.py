@@ -42,7 +42,8 @@ class TokenwiseVerifier:
         return float(target[position, token] / draft[position, token])
 
     def residual_mass(self, draft: Rows, target: Rows, position: int, token: int) -> Law:
-        return np.maximum(target[position] - draft[position], 0.0)
+        mass: Law = np.maximum(target[position] - draft[position], 0.0)
+        return mass
 
     def residual_token(
         self, draft: Rows, target: Rows, position: int, token: int, uniform: float, rng: np.random.Generator
@@ -185,7 +186,8 @@ def without_bonus(
 ) -> list[int]:
     """Token-wise rejection that returns no bonus token: shorter, and as good."""
     tokens, accepted = TokenwiseVerifier()(draft_token_ids, draft_probs, target_probs, rng)
-    return tokens[: len(draft_token_ids)] if accepted == len(draft_token_ids) else tokens
+    kept: list[int] = tokens[: len(draft_token_ids)] if accepted == len(draft_token_ids) else tokens
+    return kept
 
 
 def accept_test_only(draft_token_ids: Sequence[int], draft_probs: Rows, target_probs: Rows, uniforms: Law) -> int:

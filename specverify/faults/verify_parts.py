@@ -32,35 +32,39 @@ class AcceptsSlightlyMore(TokenwiseVerifier):
 
 class ResamplesFromTarget(TokenwiseVerifier):
     def residual_mass(self, draft: Rows, target: Rows, position: int, token: int) -> Law:
-        return target[position]
+        law: Law = target[position]
+        return law
 
 
 class RejectedTokenExcluded(TokenwiseVerifier):
     def residual_mass(self, draft: Rows, target: Rows, position: int, token: int) -> Law:
         mass = target[position].copy()
         mass[token] = 0.0
-        return mass if mass.sum() > 0.0 else target[position]
+        return _or_row(mass, target[position])
 
 
 class ResidualNotClipped(TokenwiseVerifier):
     def residual_mass(self, draft: Rows, target: Rows, position: int, token: int) -> Law:
-        return np.abs(target[position] - draft[position])
+        mass: Law = np.abs(target[position] - draft[position])
+        return mass
 
 
 class ResidualInverted(TokenwiseVerifier):
     def residual_mass(self, draft: Rows, target: Rows, position: int, token: int) -> Law:
-        return np.maximum(draft[position] - target[position], 0.0)
+        mass: Law = np.maximum(draft[position] - target[position], 0.0)
+        return mass
 
 
 class ResidualFloor(TokenwiseVerifier):
     def residual_mass(self, draft: Rows, target: Rows, position: int, token: int) -> Law:
-        return np.maximum(target[position] - draft[position], 1e-2)
+        mass: Law = np.maximum(target[position] - draft[position], 1e-2)
+        return mass
 
 
 class ResidualOfWrongRow(TokenwiseVerifier):
     def residual_mass(self, draft: Rows, target: Rows, position: int, token: int) -> Law:
         mass = np.maximum(target[position + 1] - draft[min(position + 1, len(draft) - 1)], 0.0)
-        return mass if mass.sum() > 0.0 else target[position + 1]
+        return _or_row(mass, target[position + 1])
 
 
 class ResidualArgmax(TokenwiseVerifier):
@@ -101,7 +105,7 @@ class TargetRowsShifted(TokenwiseVerifier):
 
     def residual_mass(self, draft: Rows, target: Rows, position: int, token: int) -> Law:
         mass = super().residual_mass(draft, target, position, token)
-        return mass if mass.sum() > 0.0 else target[position]
+        return _or_row(mass, target[position])
 
 
 class DraftRowsShifted(TokenwiseVerifier):
@@ -113,7 +117,7 @@ class DraftRowsShifted(TokenwiseVerifier):
 
     def residual_mass(self, draft: Rows, target: Rows, position: int, token: int) -> Law:
         mass = super().residual_mass(draft, target, position, token)
-        return mass if mass.sum() > 0.0 else target[position]
+        return _or_row(mass, target[position])
 
 
 class FirstDraftUnchecked(TokenwiseVerifier):
@@ -128,7 +132,7 @@ class DraftTemperature(TokenwiseVerifier):
 
     def residual_mass(self, draft: Rows, target: Rows, position: int, token: int) -> Law:
         mass = super().residual_mass(draft, target, position, token)
-        return mass if mass.sum() > 0.0 else target[position]
+        return _or_row(mass, target[position])
 
 
 class TopPOnTargetOnly(TokenwiseVerifier):
@@ -143,7 +147,7 @@ class TargetInBfloat16(TokenwiseVerifier):
 
     def residual_mass(self, draft: Rows, target: Rows, position: int, token: int) -> Law:
         mass = super().residual_mass(draft, target, position, token)
-        return mass if mass.sum() > 0.0 else target[position]
+        return _or_row(mass, target[position])
 
 
 class TargetInFloat16(TargetInBfloat16):
@@ -184,7 +188,8 @@ class CountOneMore(TokenwiseVerifier):
 class InputsChanged(TokenwiseVerifier):
     def residual_mass(self, draft: Rows, target: Rows, position: int, token: int) -> Law:
         target[position] -= draft[position]
-        return np.maximum(target[position], 0.0, out=target[position])
+        mass: Law = np.maximum(target[position], 0.0, out=target[position])
+        return mass
 
 
 class AcceptsImpossibleAtZero(TokenwiseVerifier):
@@ -217,4 +222,9 @@ def _nucleus(row: Law, top_p: float) -> Law:
     kept = order[: int(np.searchsorted(np.cumsum(row[order]), top_p)) + 1]
     law = np.zeros_like(row)
     law[kept] = row[kept]
-    return law / law.sum()
+    nucleus: Law = law / law.sum()
+    return nucleus
+
+
+def _or_row(mass: Law, row: Law) -> Law:
+    return mass if mass.sum() > 0.0 else row
