@@ -49,6 +49,8 @@ def _shown(traces: Sequence[Trace]) -> frozenset[Capability]:
         # A step without drafts has no draft law to show.
         Capability.DRAFT_PROBS: [step.draft_probs for step in steps if step.draft_token_ids],
         Capability.KV_LENGTH: [step.target_kv_length_after for step in steps],
+        # Some engines roll the draft cache back only when the next step begins: the last step shows none.
+        Capability.DRAFT_KV: [trace.steps[0].draft_kv_length_after for trace in traces if len(trace.steps) > 1],
         Capability.POSITIONS: [step.target_positions for step in steps],
     }
     return frozenset(

@@ -99,6 +99,11 @@ class TransformersEngine:
         )
 
     @property
+    def drafts_stop_before_end(self) -> bool:
+        """Prompt lookup cuts a draft before the first end token in it, so none is ever inside."""
+        return self.mode == "prompt-lookup"
+
+    @property
     def capabilities(self) -> frozenset[Capability]:
         shown = {
             Capability.GENERATE,
@@ -108,6 +113,8 @@ class TransformersEngine:
             Capability.SEED,
             Capability.STOP,
         }
+        if self.lossy_by_design:
+            shown.add(Capability.LOSSY_BY_DESIGN)
         if self.checkpoint is not None:
             shown.add(Capability.LOAD_CHECKPOINT)
         if self.mode == "assistant" and len(self.tokenizers) == 2:
@@ -116,8 +123,8 @@ class TransformersEngine:
             shown |= {Capability.TRACE, Capability.KV_LENGTH, Capability.POSITIONS}
             if self.record_laws:
                 shown.add(Capability.TARGET_PROBS)
-            if self.record_laws and self.mode != "prompt-lookup":
-                shown.add(Capability.DRAFT_PROBS)
+            if self.mode != "prompt-lookup":
+                shown |= {Capability.DRAFT_KV} | ({Capability.DRAFT_PROBS} if self.record_laws else set())
             if self.record_kv_rows:
                 shown.add(Capability.KV_ROWS)
         return frozenset(shown)

@@ -119,6 +119,8 @@ class ReferenceSubject:
             shown.add(Capability.TARGET_PROBS)
             if self.proposer != "n-gram":
                 shown.add(Capability.DRAFT_PROBS)
+        if self.proposer != "n-gram":
+            shown.add(Capability.DRAFT_KV)
         if self.record_kv_rows:
             shown.add(Capability.KV_ROWS)
         if self.checkpoint is not None:

@@ -10,7 +10,7 @@ from engine_handmade import Recorded, edited, honest_trace, result_of
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Outcome
 
-RECORDS = (Capability.TRACE, Capability.KV_LENGTH, Capability.POSITIONS)
+RECORDS = (Capability.TRACE, Capability.KV_LENGTH, Capability.DRAFT_KV, Capability.POSITIONS)
 EVERY_LENGTH = (0, 1, 3, 2, 3, 0)
 LENGTH_CHECKS = ("kv.rejected-rows-dropped", "kv.draft-rows-dropped", "positions.drafted-tokens")
 TRACE_CHECKS = (*LENGTH_CHECKS, "tokens.prefix-termination")

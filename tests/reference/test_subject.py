@@ -90,7 +90,8 @@ def test_declared_capabilities_are_there(subject: ReferenceSubject, pair: ProbeP
     for capability, value in {
         Capability.DRAFT_PROBS: step.draft_probs,
         Capability.TARGET_PROBS: step.target_probs,
-        Capability.KV_LENGTH: step.draft_kv_length_after,
+        Capability.KV_LENGTH: step.target_kv_length_after,
+        Capability.DRAFT_KV: step.draft_kv_length_after,
         Capability.KV_ROWS: step.draft_kv_rows,
         Capability.POSITIONS: step.draft_positions,
         Capability.TOKENIZER: subject.tokenizers,
