@@ -138,7 +138,7 @@ class TorchFront:
         def salted_manual_seed(seed: int) -> Any:
             return manual_seed(_mixed(seed, salt.value))
 
-        torch.Generator = SaltedGenerator  # type: ignore[misc, assignment]
+        torch.Generator = SaltedGenerator  # type: ignore[misc]
         torch.manual_seed = torch.random.manual_seed = salted_manual_seed
         try:
             yield
