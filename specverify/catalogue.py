@@ -27,6 +27,7 @@ _MODULES = (
     "specverify.checks.draft",
     "specverify.checks.independence",
     "specverify.checks.acceptance",
+    "specverify.checks.self_drafter",
     "specverify.checks.tokens",
     "specverify.checks.tokens_end",
     "specverify.checks.batch",

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specverify.checks import accept_rules, evidence, noise, samples
-from specverify.checks.evidence import Place
+from specverify.checks import accept_rules, evidence, noise, places, samples, wording
+from specverify.checks.places import Place
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind, Table
@@ -22,124 +22,6 @@ Array = NDArray[np.float64]
 
 _BINS = 10
 _SHOWN = 6
-
-
-@check(
-    "acceptance.self-drafter-accepts",
-    claim="A draft model that is the target itself gets every draft token accepted.",
-    kind=Kind.EXACT,
-    needs={Capability.TRACE, Capability.SCRIPTED_PROPOSER},
-    exercised_by=(Exercised("drafted-tokens"),),
-    catches=("draft-kv-missing-last-accepted", "position-draft-ahead", "verify-row-off-by-one"),
-    source="vllm-project/vllm#8783; the sharpest sign of a draft cache or draft positions gone wrong",
-)
-def self_drafter_accepts(subject: Any, context: CheckContext) -> Iterator[Finding]:
-    """Greedy, draft model = target: draft and verification are the same numbers, so nothing may be rejected.
-
-    A rejection is excused only where the target's two best tokens are closer than rounding. With sampling, where both
-    laws are recorded, the two must be equal row by row (a rule that accepts less than it could is lossless all the
-    same, so sampled rejections are not counted).
-    """
-    runs = [run for run in evidence.speculated_runs(subject, context) if run.drafter in ("self", "recorded")]
-    runs = [run for run in runs if run.drafter == "self" or getattr(subject, "proposer", "") == "self"]
-    seen = [place for place in evidence.places(runs) if place.step.num_draft_tokens]
-    if not seen:
-        raise Inconclusive("the self drafter drafted nothing")
-    evidence.count_steps(context, seen)
-    tolerance = 2.0 * noise.log_prob_noise(subject, context)
-    rejected = [p for p in seen if p.run.sampling.is_greedy and p.step.is_rejection]
-    bugs = [place for place in rejected if not _is_near_tie(subject, place, tolerance)]
-    apart = [(gap, place) for place in seen if (gap := _law_gap(place)) > _allowed(subject)]
-    if bugs:
-        yield _rejection_finding(bugs, rejected, seen, tolerance)
-    elif apart:
-        yield _gap_finding(apart, seen, _allowed(subject))
-    ties = f"; {len(rejected) - len(bugs)} near ties explained" if len(rejected) > len(bugs) else ""
-    context.worth(f"{context.counters['drafted-tokens']:,} draft tokens of the self drafter{ties}")
-
-
-def _allowed(subject: Any) -> float:
-    return noise.SAFETY * noise.floor(noise.LAW_FLOOR, subject)
-
-
-def _law_gap(place: Place) -> float:
-    """Largest total variation between the draft's and the target's row at one place; greedy rows are not compared."""
-    step = place.step
-    if place.run.sampling.is_greedy or step.draft_probs is None or step.target_probs is None:
-        return 0.0
-    draft = np.asarray(step.draft_probs, dtype=np.float64)
-    target = np.asarray(step.target_probs, dtype=np.float64)[: len(draft)]
-    return float(0.5 * np.abs(draft - target).sum(axis=1).max())
-
-
-def _is_near_tie(subject: Any, place: Place, tolerance: float) -> bool:
-    """Whether draft token and replacement are both as good as the best one."""
-    step, index = place.step, place.step.num_accepted
-    prompt = place.trace.request.prompt_token_ids
-    output = (*evidence.committed_token_ids(place.trace)[len(prompt) : step.start_position], *step.token_ids[:index])
-    log_probs = noise.next_log_probs(subject, prompt, output)
-    if log_probs is None or index >= len(step.token_ids):
-        return noise.dtype_of(subject) not in ("float64", "float32")
-    best = float(log_probs.max())
-    pair = (step.draft_token_ids[index], step.token_ids[index])
-    return all(best - float(log_probs[token]) <= tolerance for token in pair)
-
-
-def _rejection_finding(
-    bugs: Sequence[Place], rejected: Sequence[Place], seen: Sequence[Place], tolerance: float
-) -> Finding:
-    place = evidence.smallest(bugs)
-    step = place.step
-    drafted = sum(p.step.num_draft_tokens for p in seen if p.run.sampling.is_greedy)
-    accepted = sum(p.step.num_accepted for p in seen if p.run.sampling.is_greedy)
-    return Finding(
-        headline=f"Step {step.index} rejected draft token {step.num_accepted}, although target and draft model are the "
-        "same.",
-        table=Table(
-            rows=(
-                ("draft", *evidence.token_text(step.draft_token_ids)),
-                ("committed", *evidence.token_text(step.token_ids)),
-                ("accepted in all", f"{accepted:,} of {drafted:,}", "should be all"),
-            )
-        ),
-        not_noise=f"Not a near tie: rounding explains {tolerance:.1g} in log-probability, the two tokens are further "
-        "apart.",
-        where=(
-            f"Seen in: {place.describe()}; {len(bugs)} of {len(rejected)} rejections are no near tie.",
-            _where_it_begins(bugs, [p for p in seen if p.run.sampling.is_greedy]),
-        ),
-        details={"accepted": accepted, "drafted": drafted},
-    )
-
-
-def _gap_finding(apart: Sequence[tuple[float, Place]], seen: Sequence[Place], allowed: float) -> Finding:
-    place = evidence.smallest([place for _, place in apart])
-    gap = next(gap for gap, other in apart if other is place)
-    return Finding(
-        headline=f"Step {place.step.index}: draft law and target law differ, although both are the same model.",
-        table=Table(rows=(("total variation", f"{gap:.3g}", f"allowed {allowed:.1g}"),)),
-        not_noise="Both are computed by the same weights on the same text.",
-        where=(
-            f"Seen in: {place.describe()}; {len(apart)} of {len(seen)} steps.",
-            _where_it_begins([p for _, p in apart], seen),
-        ),
-    )
-
-
-def _where_it_begins(wrong: Sequence[Place], seen: Sequence[Place]) -> str:
-    """How the step before went, among wrong and right steps: draft-side faults are left behind by one kind of step."""
-
-    def kind(place: Place) -> str:
-        before = place.previous
-        if before is None:
-            return "in the first step"
-        if before.num_draft_tokens == 0:
-            return "after a step without a draft"
-        return "after a rejection" if before.is_rejection else "after a full accept"
-
-    wrong_kinds = {name: sum(kind(p) == name for p in wrong) for name in map(kind, wrong)}
-    totals = {name: sum(kind(p) == name for p in seen) for name in wrong_kinds}
-    return "Wrong steps: " + ", ".join(f"{count} of {totals[n]} {n}" for n, count in wrong_kinds.items()) + "."
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,10 +50,10 @@ def matches_laws(subject: Any, context: CheckContext) -> Iterator[Finding]:
     And the number of accepted tokens must follow one of the lossless rules (token by token, point mass, block), given
     both laws: an e-value for each rule, and only what refutes all of them counts.
     """
-    seen = [p for p in evidence.places(evidence.drafting_runs(subject, context)) if p.step.num_draft_tokens]
+    seen = [p for p in places.all_places(evidence.drafting_runs(subject, context)) if p.step.num_draft_tokens]
     if not seen:
         raise Inconclusive("nothing was drafted in the sampled runs")
-    evidence.count_steps(context, seen)
+    places.count_steps(context, seen)
     scorer = samples.Scorer(subject)
     judged = _with_laws(seen, scorer)
     if not judged:
@@ -216,7 +98,7 @@ def _with_laws(seen: Sequence[Place], scorer: samples.Scorer) -> list[_Judged]:
 
 def _oracle_rows(seen: Sequence[Place], oracle: Any, *, final: bool) -> list[Array]:
     """The oracle's laws before each draft token of each step, and after the last with final: [k (+ 1), vocab]."""
-    texts = [(*evidence.committed_token_ids(p.trace)[: p.step.start_position], *p.step.draft_token_ids) for p in seen]
+    texts = [(*places.committed_token_ids(p.trace)[: p.step.start_position], *p.step.draft_token_ids) for p in seen]
     rows = []
     for place, text, logits in zip(seen, texts, oracle.batch_logits(texts), strict=True):
         start, count = place.step.start_position, place.step.num_draft_tokens
@@ -261,7 +143,7 @@ def _stale_draft_law(seen: Sequence[Place], scorer: samples.Scorer, subject: Any
 def _stale_finding(
     wrong: Sequence[tuple[Place, int, float, Array]], declared: Sequence[Place], allowed: float
 ) -> Finding:
-    place = evidence.smallest([item[0] for item in wrong])
+    place = places.smallest([item[0] for item in wrong])
     _, index, gap, row = next(item for item in wrong if item[0] is place)
     step = place.step
     assert step.draft_probs is not None
@@ -272,14 +154,14 @@ def _stale_finding(
         table=Table(
             rows=(
                 ("token", *map(str, shown)),
-                ("draft model", *(evidence.probability_text(float(row[t])) for t in shown)),
-                ("declared", *(evidence.probability_text(float(given[t])) for t in shown)),
+                ("draft model", *(wording.probability_text(float(row[t])) for t in shown)),
+                ("declared", *(wording.probability_text(float(given[t])) for t in shown)),
             )
         ),
         not_noise=f"Total variation {gap:.3g}, rounding explains {allowed:.0e}; by the probe's float64 oracle.",
         where=(
             f"Seen in: {place.describe()}, position {step.start_position + index}.",
-            _where_it_begins([item[0] for item in wrong], declared),
+            places.where_it_begins([item[0] for item in wrong], declared),
             "The output is right all the same: only acceptance suffers, so nothing else shows it.",
         ),
         details={"wrong_steps": len(wrong), "steps": len(declared), "total_variation": gap},

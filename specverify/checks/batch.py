@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from specverify.checks import evidence, greedy, noise
+from specverify.checks import evidence, greedy, noise, places, wording
 from specverify.checks.evidence import Run
 from specverify.checks.registry import CheckContext, Exercised, check
 from specverify.core.capabilities import Capability
@@ -186,7 +186,7 @@ def _is_draft_near_tie(difference: _Difference, subject: Any, tolerance: float) 
     )
     if first is None:
         return False
-    text = evidence.committed_token_ids(difference.alone)[: step.start_position] + difference.alone_value[:first]
+    text = places.committed_token_ids(difference.alone)[: step.start_position] + difference.alone_value[:first]
     log_probs = noise.log_softmax(checkpoint.draft_oracle.logits(np.asarray(text))[-1])
     best = float(log_probs.max())
     return all(
@@ -199,8 +199,8 @@ def _finding(worst: _Difference, found: Sequence[_Difference], num_requests: int
     rows: list[Sequence[str]] = []
     if worst.alone_value or worst.together_value:
         rows = [
-            ("alone", *evidence.token_text(worst.alone_value)),
-            (f"in a batch of {num_requests}", *evidence.token_text(worst.together_value)),
+            ("alone", *wording.token_text(worst.alone_value)),
+            (f"in a batch of {num_requests}", *wording.token_text(worst.together_value)),
         ]
     else:
         rows = [("total variation", f"{worst.amount:.3g}", "should be 0")]

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specverify.checks import evidence, noise
-from specverify.checks.evidence import Place
+from specverify.checks import evidence, noise, places, wording
+from specverify.checks.places import Place
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind, Table
@@ -61,7 +61,9 @@ def declared_law_sampled(subject: Any, context: CheckContext) -> Iterator[Findin
 
 
 def drafting_places(subject: Any, context: CheckContext) -> list[Place]:
-    return [place for place in evidence.places(evidence.drafting_runs(subject, context)) if place.step.num_draft_tokens]
+    return [
+        place for place in places.all_places(evidence.drafting_runs(subject, context)) if place.step.num_draft_tokens
+    ]
 
 
 def _draft_tokens(seen: Sequence[Place]) -> tuple[NDArray[np.int64], Array, NDArray[np.int64], Array]:
@@ -107,7 +109,7 @@ def _row_table(law: Array, token: int) -> Table:
     return Table(
         rows=(
             ("token", *map(str, shown)),
-            ("declared law", *(evidence.probability_text(float(law[t])) for t in shown)),
+            ("declared law", *(wording.probability_text(float(law[t])) for t in shown)),
             ("drafted", str(token)),
         )
     )

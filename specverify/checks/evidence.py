@@ -10,7 +10,7 @@ from specverify.checks.registry import CheckContext
 from specverify.core.capabilities import Capability
 from specverify.core.errors import UsageError
 from specverify.core.scenario import Purpose, scenarios_of
-from specverify.core.types import Request, SamplingParams, Step, Trace
+from specverify.core.types import Request, SamplingParams, Trace
 
 GREEDY = SamplingParams(temperature=0.0)
 SAMPLED = SamplingParams()
@@ -46,24 +46,6 @@ class Run:
     def label(self) -> str:
         how = "greedy" if self.sampling.is_greedy else "sampled"
         return f"{how}, {self.drafter} drafter" if self.drafter != "recorded" else f"{how}, recorded"
-
-
-@dataclass(frozen=True, eq=False)
-class Place:
-    """One step, where it was seen, and the step before it in the same trace."""
-
-    run: Run
-    trace: Trace
-    step: Step
-    previous: Step | None
-
-    @property
-    def committed_after(self) -> int:
-        """Committed tokens, prompt included, when the step ends."""
-        return self.step.start_position + len(self.step.token_ids)
-
-    def describe(self) -> str:
-        return f"{self.run.label}, request {self.trace.request.request_id}, step {self.step.index}"
 
 
 def once(context: CheckContext, key: str, make: Callable[[], Value]) -> Value:
@@ -227,70 +209,3 @@ def _one_run(subject: Any, context: CheckContext, sampling: SamplingParams, spec
         return Run(name, sampling, generate(engine, requests, speculate=speculate), engine)
 
     return once(context, key, make)
-
-
-def places(runs: Sequence[Run]) -> Iterator[Place]:
-    """Every step of every trace, with the step before it."""
-    for run in runs:
-        for trace in run.traces:
-            previous: Step | None = None
-            for step in trace.steps:
-                yield Place(run, trace, step, previous)
-                previous = step
-
-
-def smallest(found: Sequence[Place]) -> Place:
-    """The place with the fewest committed tokens: the easiest one to think through."""
-    return min(found, key=lambda place: (place.step.start_position, place.step.num_draft_tokens, place.step.index))
-
-
-def count_steps(context: CheckContext, seen: Sequence[Place]) -> None:
-    """Counts what the steps exercised: steps, rejections, full accepts, accepted-0, accepted-1 and so on."""
-    for place in seen:
-        step = place.step
-        context.exercised("steps")
-        if step.num_draft_tokens == 0:
-            context.exercised("empty-drafts")
-            continue
-        context.exercised("drafted-tokens", step.num_draft_tokens)
-        context.exercised("rejections" if step.is_rejection else "full-accepts")
-        context.exercised(f"accepted-{step.num_accepted}")
-
-
-def accept_length_line(context: CheckContext) -> str:
-    """For the pass line: how many steps accepted 0, 1, 2 ... draft tokens."""
-    lengths = sorted(int(name[9:]) for name in context.counters if name.startswith("accepted-"))
-    counts = ", ".join(str(context.counters[f"accepted-{length}"]) for length in lengths)
-    names = ", ".join(str(length) for length in lengths)
-    return (
-        f"{context.counters['steps']} steps, {context.counters['rejections']} with a rejection "
-        f"(accepted {names}: {counts})"
-    )
-
-
-def committed_token_ids(trace: Trace) -> tuple[int, ...]:
-    """Prompt and new tokens."""
-    return (*trace.request.prompt_token_ids, *trace.token_ids)
-
-
-def token_text(token_ids: Sequence[int]) -> list[str]:
-    """Token ids as table cells."""
-    return [str(token) for token in token_ids]
-
-
-def probability_text(probability: float) -> str:
-    """Three decimals, without the leading zero; very small ones as a power of ten."""
-    if 0.0 < probability < 5e-4:
-        return f"{probability:.0e}"
-    return f"{probability:.3f}".removeprefix("0")
-
-
-def signed_text(difference: float) -> str:
-    """A difference of probabilities with its sign."""
-    if abs(difference) < 5e-4:
-        return f"{difference:+.0e}" if difference else "0"
-    return f"{difference:+.3f}".replace("0.", ".", 1)
-
-
-def plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from specverify.checks import evidence, noise
+from specverify.checks import evidence, noise, places, wording
 from specverify.checks.evidence import Run
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
 from specverify.core.capabilities import Capability
@@ -78,7 +78,7 @@ def on_equals_off(subject: Any, context: CheckContext) -> Iterator[Finding]:
     tolerance = 2.0 * noise.log_prob_noise(subject, context)
     found: list[Divergence] = []
     for run in evidence.greedy_runs(subject, context):
-        evidence.count_steps(context, list(evidence.places([run])))
+        places.count_steps(context, list(places.all_places([run])))
         for on, off in zip(run.traces, plain.traces, strict=True):
             if on.request.request_id in unstable:
                 continue
@@ -160,8 +160,8 @@ def _finding(worst: Divergence, bugs: Sequence[Divergence], tolerance: float, co
         table=Table(
             rows=(
                 ("new token", *(str(i) for i in range(len(worst.off.token_ids))[shown])),
-                ("speculation off", *evidence.token_text(worst.off.token_ids[shown])),
-                ("speculation on", *evidence.token_text(worst.on.token_ids[shown])),
+                ("speculation off", *wording.token_text(worst.off.token_ids[shown])),
+                ("speculation on", *wording.token_text(worst.on.token_ids[shown])),
             )
         ),
         not_noise=_not_noise(worst, tolerance, len(bugs), context),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from specverify.checks import accept_rules
 from specverify.checks.draft import drafting_places
-from specverify.checks.evidence import Place
+from specverify.checks.places import Place
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind, Table

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
-from specverify.checks import evidence, kv_story
-from specverify.checks.evidence import Place
+from specverify.checks import evidence, kv_story, places, wording
+from specverify.checks.places import Place
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind, Table
@@ -39,7 +39,7 @@ def rejected_rows_dropped(subject: Any, context: CheckContext) -> Iterator[Findi
     "kv.draft-rows-dropped",
     claim="After a rejection the draft model's KV cache holds committed tokens only, and lacks none it should have.",
     kind=Kind.EXACT,
-    needs={Capability.TRACE, Capability.KV_LENGTH},
+    needs={Capability.TRACE, Capability.KV_LENGTH, Capability.DRAFT_KV},
     exercised_by=_EXERCISED,
     catches=("draft-kv-not-rolled-back", "draft-kv-rollback-one-short"),
     source="mlc-ai/mlc-llm#2939: rejected tokens removed from the target's cache but not from the draft's",
@@ -56,17 +56,17 @@ def draft_rows_dropped(subject: Any, context: CheckContext) -> Iterator[Finding]
 def _wrong_lengths(subject: Any, context: CheckContext, model: Model) -> Iterator[Finding]:
     judged = [
         place
-        for place in evidence.places(evidence.speculated_runs(subject, context))
+        for place in places.all_places(evidence.speculated_runs(subject, context))
         if length_after(place.step, model) is not None and not place.step.is_truncated
     ]
     if not judged:
         raise Inconclusive(f"no step reports the rows of a {model} cache: {_no_cache(model)}")
-    evidence.count_steps(context, judged)
+    places.count_steps(context, judged)
     wrong = [place for place in judged if not _is_allowed(place, model)]
     if wrong:
         plain = None if evidence.is_recorded(subject) else evidence.plain_run(subject, context)
         yield _length_finding(wrong, judged, model, plain)
-    context.worth(evidence.accept_length_line(context))
+    context.worth(places.accept_length_line(context))
 
 
 def _no_cache(model: Model) -> str:
@@ -102,27 +102,27 @@ def _is_allowed(place: Place, model: Model) -> bool:
 def _length_finding(
     wrong: Sequence[Place], judged: Sequence[Place], model: Model, plain: evidence.Run | None
 ) -> Finding:
-    place = evidence.smallest(wrong)
+    place = places.smallest(wrong)
     step = place.step
     fewest, most = allowed_lengths(place, model)
     length = length_after(step, model) or 0
     before = length_after(place.previous, model) if place.previous is not None else None
-    had = f", {evidence.plural(before, 'row')} in the {model}'s cache" if before is not None else ""
+    had = f", {wording.plural(before, 'row')} in the {model}'s cache" if before is not None else ""
     excess = length - most if length > most else length - fewest
     lengths = [length_after(other.step, model) or 0 for other in judged]
     return Finding(
         headline=f"Step {step.index} starts with {step.start_position} committed tokens{had}.",
         table=Table(
             rows=(
-                ("draft", *(evidence.token_text(step.draft_token_ids) or ["none"])),
+                ("draft", *(wording.token_text(step.draft_token_ids) or ["none"])),
                 ("accepted", str(step.num_accepted), "of", str(step.num_draft_tokens)),
-                ("committed", *evidence.token_text(step.token_ids)),
+                ("committed", *wording.token_text(step.token_ids)),
                 ("rows after", str(length), "should be", str(most) if fewest == most else f"{fewest} to {most}"),
             )
         ),
         not_noise="Rows are counted, not measured: the number is exact.",
         where=(
-            f"Seen in: {place.describe()}; {evidence.plural(len(wrong), 'step')} of {len(judged)} wrong.",
+            f"Seen in: {place.describe()}; {wording.plural(len(wrong), 'step')} of {len(judged)} wrong.",
             *kv_story.extra_rows(place, model, length, most),
             *kv_story.what_a_user_sees(place, plain),
         ),
@@ -153,7 +153,7 @@ def rows_equal_prefill(subject: Any, context: CheckContext) -> Iterator[Finding]
     "kv.draft-rows-equal-prefill",
     claim="After every step the rows of the draft model's KV cache are those of a fresh prefill.",
     kind=Kind.EXACT,
-    needs={Capability.TRACE, Capability.KV_ROWS},
+    needs={Capability.TRACE, Capability.KV_ROWS, Capability.DRAFT_KV},
     exercised_by=_EXERCISED,
     catches=("draft-kv-missing-last-accepted", "draft-state-gap", "draft-kv-not-rolled-back", "position-draft-ahead"),
     source="xLLM-AI/xllm#960: after a full accept the last draft token had no row in the draft model's cache",

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from specverify.checks import evidence, noise
-from specverify.checks.evidence import Place
+from specverify.checks import evidence, noise, places, wording
+from specverify.checks.places import Place
 from specverify.checks.registry import CheckContext, Inconclusive
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Table
@@ -47,7 +47,7 @@ def extra_rows(place: Place, model: Model, length: int, most: int, tolerance: fl
     line += ", which was rejected." if index >= step.num_accepted else "."
     rows = rows_after(step, model)
     if rows is not None and hasattr(place.run.engine, "prefill_kv_rows"):
-        text = (*evidence.committed_token_ids(place.trace)[: step.start_position], *step.draft_token_ids)
+        text = (*places.committed_token_ids(place.trace)[: step.start_position], *step.draft_token_ids)
         fresh = prefill(place, model, text[: most + 1])[:, :, most:]
         gap = float(np.abs(np.asarray(rows, dtype=np.float64)[:, :, most : most + 1] - fresh).max())
         if gap <= tolerance * max(1.0, float(np.abs(fresh).max())):
@@ -88,7 +88,7 @@ def rollback_cause(wrong: Sequence[Place], judged: Sequence[Place], lengths: Seq
     comparable = [p for p in judged if not when or p.step.is_rejection in kinds]
     if when and len(comparable) == len(wrong):
         how = "too many" if wanted > 0 else "too few"
-        return f"the rollback keeps {evidence.plural(abs(wanted), 'row')} {how} {when} ({len(wrong)} of {len(wrong)})."
+        return f"the rollback keeps {wording.plural(abs(wanted), 'row')} {how} {when} ({len(wrong)} of {len(wrong)})."
     return ""
 
 
@@ -110,23 +110,23 @@ def wrong_rows(subject: Any, context: CheckContext, model: Model) -> Iterator[Fi
             largest = max(largest, float(differences.max()))
     if not judged:
         raise Inconclusive(f"no step shows the rows of a {model} cache")
-    evidence.count_steps(context, judged)
+    places.count_steps(context, judged)
     if worst:
-        first = evidence.smallest([place for place, *_ in worst])
+        first = places.smallest([place for place, *_ in worst])
         place, row, difference, allowed = next(item for item in worst if item[0] is first)
         yield _row_finding(place, row, difference, allowed, len(worst), len(judged), model, subject, context)
     context.figures["largest_row_difference"] = largest
-    context.worth(f"{evidence.accept_length_line(context)}; rows within {largest:.0e}")
+    context.worth(f"{places.accept_length_line(context)}; rows within {largest:.0e}")
 
 
 def _compared(runs: Sequence[evidence.Run], model: Model) -> Iterator[tuple[Place, Rows, Rows]]:
     fresh: tuple[Any, Rows] | None = None
-    for place in evidence.places(runs):
+    for place in places.all_places(runs):
         recorded = rows_after(place.step, model)
         if recorded is None or not hasattr(place.run.engine, "prefill_kv_rows"):
             continue
         if fresh is None or fresh[0] is not place.trace:
-            fresh = (place.trace, prefill(place, model, evidence.committed_token_ids(place.trace)))
+            fresh = (place.trace, prefill(place, model, places.committed_token_ids(place.trace)))
         rows = np.asarray(recorded, dtype=np.float64)
         # Rows past the committed tokens are kv.rejected-rows-dropped's business, except where they sit among them.
         num_rows = min(rows.shape[2], place.committed_after, fresh[1].shape[2])
@@ -137,7 +137,7 @@ def _prefill_noise(place: Place, model: Model, context: CheckContext) -> float:
     """Relative difference of the rows that two prefills of different length share, times a safety factor."""
 
     def measure() -> float:
-        tokens = evidence.committed_token_ids(place.trace)
+        tokens = places.committed_token_ids(place.trace)
         whole, part = prefill(place, model, tokens), prefill(place, model, tokens[: max(2, len(tokens) // 2)])
         shared = min(whole.shape[2], part.shape[2])
         scale = max(float(np.abs(whole).max(initial=0.0)), 1e-30)
@@ -151,7 +151,7 @@ def _row_finding(
     subject: Any, context: CheckContext,
 ) -> Finding:  # fmt: skip
     step = place.step
-    tokens = evidence.committed_token_ids(place.trace)
+    tokens = places.committed_token_ids(place.trace)
     plain = None if evidence.is_recorded(subject) else evidence.plain_run(subject, context)
     return Finding(
         headline=f"After step {step.index} row {row} of the {model}'s cache is not that of token {tokens[row]}, "
@@ -159,15 +159,15 @@ def _row_finding(
         table=Table(
             rows=(
                 ("starts with", str(step.start_position), "committed tokens"),
-                ("draft", *(evidence.token_text(step.draft_token_ids) or ["none"])),
+                ("draft", *(wording.token_text(step.draft_token_ids) or ["none"])),
                 ("accepted", str(step.num_accepted), "of", str(step.num_draft_tokens)),
-                ("committed", *evidence.token_text(step.token_ids)),
+                ("committed", *wording.token_text(step.token_ids)),
                 (f"row {row}", f"off by {difference:.3g}", f"allowed {allowed:.1g}"),
             )
         ),
         not_noise=f"Not rounding: two prefills of different length agree within {allowed:.1g}.",
         where=(
-            f"Seen in: {place.describe()}; {evidence.plural(num_wrong, 'step')} of {num_judged} wrong.",
+            f"Seen in: {place.describe()}; {wording.plural(num_wrong, 'step')} of {num_judged} wrong.",
             *_holder(place, row, model),
             *what_a_user_sees(place, plain),
         ),
@@ -178,7 +178,7 @@ def _row_finding(
 def _holder(place: Place, row: int, model: Model) -> Iterator[str]:
     """What the row really holds: another row of the text, or a draft token that was rejected."""
     actual = np.asarray(rows_after(place.step, model), dtype=np.float64)[:, :, row : row + 1]
-    tokens = evidence.committed_token_ids(place.trace)
+    tokens = places.committed_token_ids(place.trace)
     fresh = prefill(place, model, tokens)
     scale = 1e-5 * max(1.0, float(np.abs(fresh).max()))
     distances = np.abs(fresh - actual).max(axis=(0, 1, 3, 4))

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from specverify.checks import evidence, kv
-from specverify.checks.evidence import Place
+from specverify.checks import evidence, kv, places, wording
+from specverify.checks.places import Place
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind, Table
@@ -43,7 +43,7 @@ def drafted_tokens(subject: Any, context: CheckContext) -> Iterator[Finding]:
     """
     wrong: list[_Wrong] = []
     judged: list[Place] = []
-    for place in evidence.places(evidence.speculated_runs(subject, context)):
+    for place in places.all_places(evidence.speculated_runs(subject, context)):
         target, draft = place.step.target_positions, place.step.draft_positions
         if target is None and draft is None:
             continue
@@ -55,13 +55,13 @@ def drafted_tokens(subject: Any, context: CheckContext) -> Iterator[Finding]:
             wrong += _wrong_draft(place, tuple(draft))
     if not judged:
         raise Inconclusive("no step reports positions")
-    evidence.count_steps(context, judged)
+    places.count_steps(context, judged)
     for model in ("target", "draft"):
         of_model = [item for item in wrong if item.model == model]
         if of_model:
             yield _finding(of_model, len(judged))
     drafted = context.counters["draft-position-steps"]
-    context.worth(f"{evidence.accept_length_line(context)}; {evidence.plural(drafted, 'step')} of a draft model")
+    context.worth(f"{places.accept_length_line(context)}; {wording.plural(drafted, 'step')} of a draft model")
 
 
 def _wrong_target(place: Place, observed: tuple[int, ...]) -> Iterator[_Wrong]:
@@ -97,7 +97,7 @@ def _first_run(positions: Sequence[int]) -> tuple[int, ...]:
 
 
 def _finding(wrong: Sequence[_Wrong], num_judged: int) -> Finding:
-    place = evidence.smallest([item.place for item in wrong])
+    place = places.smallest([item.place for item in wrong])
     item = next(item for item in wrong if item.place is place)
     step = place.step
     return Finding(
@@ -105,14 +105,14 @@ def _finding(wrong: Sequence[_Wrong], num_judged: int) -> Finding:
         f"position {step.start_position}, and the {item.model} model computed other positions.",
         table=Table(
             rows=(
-                ("draft", *evidence.token_text(step.draft_token_ids)),
+                ("draft", *wording.token_text(step.draft_token_ids)),
                 ("stand at", *(str(step.start_position + i) for i in range(step.num_draft_tokens))),
-                (f"{item.model} computed at", *evidence.token_text(item.observed[-_SHOWN:])),
-                ("should be", *evidence.token_text(item.wanted[-_SHOWN:])),
+                (f"{item.model} computed at", *wording.token_text(item.observed[-_SHOWN:])),
+                ("should be", *wording.token_text(item.wanted[-_SHOWN:])),
             )
         ),
         not_noise="Positions are counted, not measured: the numbers are exact.",
-        where=(f"Seen in: {place.describe()}; {evidence.plural(len(wrong), 'step')} of {num_judged} wrong.",),
+        where=(f"Seen in: {place.describe()}; {wording.plural(len(wrong), 'step')} of {num_judged} wrong.",),
         likely_cause=_cause(wrong),
         details={"observed": list(item.observed), "wanted": list(item.wanted), "wrong_steps": len(wrong)},
     )

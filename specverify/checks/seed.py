@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from specverify.checks import evidence, greedy, noise
+from specverify.checks import evidence, greedy, noise, wording
 from specverify.checks.registry import CheckContext, Exercised, check
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind, Table
@@ -106,7 +106,7 @@ def _repeat_finding(broken: Sequence[_Broken], num_tried: int) -> Finding:
     if first.how == _FROZEN:
         return Finding(
             headline="A request without a seed gave the same tokens twice, beside requests with seeds.",
-            table=Table(rows=(("both times", *evidence.token_text(first.got.token_ids[:10])),)),
+            table=Table(rows=(("both times", *wording.token_text(first.got.token_ids[:10])),)),
             not_noise=f"All {len(broken)} unseeded requests of the batch repeated themselves; chance does not do that.",
             where=where,
             likely_cause="in a mixed batch the noise of unseeded rows is not filled in.",
@@ -122,8 +122,8 @@ def _repeat_finding(broken: Sequence[_Broken], num_tried: int) -> Finding:
         table=Table(
             rows=(
                 ("new token", *(str(i) for i in range(len(first.expected.token_ids))[shown])),
-                ("first time", *evidence.token_text(first.expected.token_ids[shown])),
-                ("then", *evidence.token_text(first.got.token_ids[shown])),
+                ("first time", *wording.token_text(first.expected.token_ids[shown])),
+                ("then", *wording.token_text(first.got.token_ids[shown])),
             )
         ),
         not_noise="The request, its seed and the engine are the same"
@@ -178,8 +178,8 @@ def _greedy_moves(subject: Any, context: CheckContext) -> Iterator[Finding]:
         headline=f"A greedy request gave other tokens with another seed, from new token {divergence.token_index} on.",
         table=Table(
             rows=(
-                ("seed 1", *evidence.token_text(one.token_ids[divergence.token_index :][:8])),
-                ("seed 2", *evidence.token_text(two.token_ids[divergence.token_index :][:8])),
+                ("seed 1", *wording.token_text(one.token_ids[divergence.token_index :][:8])),
+                ("seed 2", *wording.token_text(two.token_ids[divergence.token_index :][:8])),
             )
         ),
         not_noise=f"Not a near tie: the two tokens' log-probabilities are {scored.on_margin:.3g} and "

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from specverify.checks import evidence, noise, sequence_cause
+from specverify.checks import evidence, noise, sequence_cause, wording
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
 from specverify.checks.sequence_cause import Tokens
 from specverify.core.capabilities import Capability
@@ -226,9 +226,9 @@ def _finding(
         table=Table(
             rows=(
                 ("token", *map(str, shown)),
-                ("target law", *(evidence.probability_text(right[token]) for token in shown)),
-                ("emitted", *(evidence.probability_text(observed[token]) for token in shown)),
-                ("emitted - target", *(evidence.signed_text(observed[token] - right[token]) for token in shown)),
+                ("target law", *(wording.probability_text(right[token]) for token in shown)),
+                ("emitted", *(wording.probability_text(observed[token]) for token in shown)),
+                ("emitted - target", *(wording.signed_text(observed[token] - right[token]) for token in shown)),
             )
         ),
         not_noise=f"Exact: all {on.num_runs:,} paths of the call were run. Total variation {tv:.3g} over whole "

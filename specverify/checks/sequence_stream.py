@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from specverify.checks import evidence, noise, samples
+from specverify.checks import evidence, noise, samples, wording
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
 from specverify.checks.samples import Scorer
 from specverify.core.capabilities import Capability
@@ -251,8 +251,8 @@ def _impossible_finding(part: _Part, pooled: PitStream, scorer: Scorer) -> Findi
         "which the target forbids there.",
         table=Table(
             rows=(
-                ("prompt ends", *evidence.token_text(trace.request.prompt_token_ids[-5:])),
-                ("text before", *evidence.token_text(text)),
+                ("prompt ends", *wording.token_text(trace.request.prompt_token_ids[-5:])),
+                ("text before", *wording.token_text(text)),
                 ("emitted", str(trace.token_ids[index]), "probability 0"),
             )
         ),

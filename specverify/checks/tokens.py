@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from specverify.checks import evidence
-from specverify.checks.evidence import Place, Run
+from specverify.checks import evidence, places, wording
+from specverify.checks.evidence import Run
+from specverify.checks.places import Place
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind, Table
@@ -28,18 +29,18 @@ def prefix_termination(subject: Any, context: CheckContext) -> Iterator[Finding]
     A step that accepts everything may leave the bonus token out. A step cut short by an end token or by the length
     limit must be a prefix of that.
     """
-    seen = list(evidence.places(evidence.speculated_runs(subject, context)))
+    seen = list(places.all_places(evidence.speculated_runs(subject, context)))
     if not seen:
         raise Inconclusive("no steps were recorded with speculation on")
-    evidence.count_steps(context, seen)
+    places.count_steps(context, seen)
     wrong = [(place, reason) for place in seen if (reason := _step_fault(place))]
     if wrong:
-        place = evidence.smallest([place for place, _ in wrong])
+        place = places.smallest([place for place, _ in wrong])
         reason = next(text for other, text in wrong if other is place)
         yield _step_finding(place, reason, len(wrong), len(seen))
     else:
         yield from _joined_up(evidence.speculated_runs(subject, context))
-    context.worth(evidence.accept_length_line(context))
+    context.worth(places.accept_length_line(context))
 
 
 def _step_fault(place: Place) -> str:
@@ -71,14 +72,14 @@ def _step_finding(place: Place, reason: str, num_wrong: int, num_steps: int) -> 
         headline=f"Step {step.index}: {reason}.",
         table=Table(
             rows=(
-                ("draft", *(evidence.token_text(step.draft_token_ids) or ["none"])),
+                ("draft", *(wording.token_text(step.draft_token_ids) or ["none"])),
                 ("accepted", str(step.num_accepted)),
-                ("emitted", *(evidence.token_text(step.token_ids) or ["none"])),
-                ("should be", *evidence.token_text(step.draft_token_ids[: step.num_accepted]), "and one token"),
+                ("emitted", *(wording.token_text(step.token_ids) or ["none"])),
+                ("should be", *wording.token_text(step.draft_token_ids[: step.num_accepted]), "and one token"),
             )
         ),
         not_noise="Tokens are counted: the case is exact.",
-        where=(f"Seen in: {place.describe()}; {evidence.plural(num_wrong, 'step')} of {num_steps:,} wrong.",),
+        where=(f"Seen in: {place.describe()}; {wording.plural(num_wrong, 'step')} of {num_steps:,} wrong.",),
         likely_cause=cause,
         details={"wrong_steps": num_wrong, "steps": num_steps},
     )
@@ -106,8 +107,8 @@ def _joined_up(runs: Sequence[Run]) -> Iterator[Finding]:
                 f"they part at new token {same}{step_text}.",
                 table=Table(
                     rows=(
-                        ("steps emitted", *evidence.token_text(joined[same : same + 8])),
-                        ("output has", *evidence.token_text(trace.token_ids[same : same + 8])),
+                        ("steps emitted", *wording.token_text(joined[same : same + 8])),
+                        ("output has", *wording.token_text(trace.token_ids[same : same + 8])),
                     )
                 ),
                 not_noise="Tokens are counted: the case is exact.",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from specverify.checks import evidence
+from specverify.checks import evidence, wording
 from specverify.checks.evidence import Run
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
 from specverify.core.capabilities import Capability
@@ -49,11 +49,11 @@ def eos_ends_output(subject: Any, context: CheckContext) -> Iterator[Finding]:
         after = trace.token_ids[first + 1 :]
         yield Finding(
             headline=f"End token {trace.request.eos_token_ids[0]} came as new token {first}, "
-            f"and {evidence.plural(len(after), 'token')} followed it.",
+            f"and {wording.plural(len(after), 'token')} followed it.",
             table=Table(
                 rows=(
-                    ("output", *evidence.token_text(trace.token_ids[max(0, first - 3) : first + 4])),
-                    ("should be", *evidence.token_text(trace.token_ids[max(0, first - 3) : first + 1])),
+                    ("output", *wording.token_text(trace.token_ids[max(0, first - 3) : first + 4])),
+                    ("should be", *wording.token_text(trace.token_ids[max(0, first - 3) : first + 1])),
                 )
             ),
             not_noise="Tokens are counted: the case is exact.",
@@ -66,7 +66,9 @@ def eos_ends_output(subject: Any, context: CheckContext) -> Iterator[Finding]:
             details={"wrong": len(wrong), "seen": context.counters["end-tokens"]},
         )
     inside = context.counters["end-tokens-inside-draft"]
-    if not inside and Capability.TRACE in subject.capabilities:
+    # An engine that cuts its drafts before every end token never has one inside: it says so.
+    cuts_drafts = bool(getattr(subject, "drafts_stop_before_end", False))
+    if not inside and Capability.TRACE in subject.capabilities and not cuts_drafts:
         raise Inconclusive(f"{context.counters['end-tokens']} end tokens were emitted, none inside an accepted draft")
     context.worth(f"{context.counters['end-tokens']} end tokens, {inside} inside an accepted draft")
 

@@ -1,0 +1,116 @@
+"""The sharpest sign of a draft side gone wrong: a draft model that is the target itself gets something rejected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from specverify.checks import evidence, noise, places, wording
+from specverify.checks.places import Place
+from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
+from specverify.core.capabilities import Capability
+from specverify.core.outcomes import Finding, Kind, Table
+
+
+@check(
+    "acceptance.self-drafter-accepts",
+    claim="A draft model that is the target itself gets every draft token accepted.",
+    kind=Kind.EXACT,
+    needs={Capability.TRACE, Capability.SCRIPTED_PROPOSER},
+    exercised_by=(Exercised("drafted-tokens"),),
+    catches=("draft-kv-missing-last-accepted", "position-draft-ahead", "verify-row-off-by-one"),
+    source="vllm-project/vllm#8783; the sharpest sign of a draft cache or draft positions gone wrong",
+)
+def self_drafter_accepts(subject: Any, context: CheckContext) -> Iterator[Finding]:
+    """Greedy, draft model = target: draft and verification are the same numbers, so nothing may be rejected.
+
+    A rejection is excused only where the target's two best tokens are closer than rounding. With sampling, where both
+    laws are recorded, the two must be equal row by row (a rule that accepts less than it could is lossless all the
+    same, so sampled rejections are not counted).
+    """
+    runs = [run for run in evidence.speculated_runs(subject, context) if run.drafter in ("self", "recorded")]
+    runs = [run for run in runs if run.drafter == "self" or getattr(subject, "proposer", "") == "self"]
+    seen = [place for place in places.all_places(runs) if place.step.num_draft_tokens]
+    if not seen:
+        raise Inconclusive("the self drafter drafted nothing")
+    places.count_steps(context, seen)
+    tolerance = 2.0 * noise.log_prob_noise(subject, context)
+    rejected = [p for p in seen if p.run.sampling.is_greedy and p.step.is_rejection]
+    bugs = [place for place in rejected if not _is_near_tie(subject, place, tolerance)]
+    apart = [(gap, place) for place in seen if (gap := _law_gap(place)) > _allowed(subject)]
+    if bugs:
+        yield _rejection_finding(bugs, rejected, seen, tolerance)
+    elif apart:
+        yield _gap_finding(apart, seen, _allowed(subject))
+    ties = f"; {len(rejected) - len(bugs)} near ties explained" if len(rejected) > len(bugs) else ""
+    context.worth(f"{context.counters['drafted-tokens']:,} draft tokens of the self drafter{ties}")
+
+
+def _allowed(subject: Any) -> float:
+    return noise.SAFETY * noise.floor(noise.LAW_FLOOR, subject)
+
+
+def _law_gap(place: Place) -> float:
+    """Largest total variation between the draft's and the target's row at one place; greedy rows are not compared."""
+    step = place.step
+    if place.run.sampling.is_greedy or step.draft_probs is None or step.target_probs is None:
+        return 0.0
+    draft = np.asarray(step.draft_probs, dtype=np.float64)
+    target = np.asarray(step.target_probs, dtype=np.float64)[: len(draft)]
+    return float(0.5 * np.abs(draft - target).sum(axis=1).max())
+
+
+def _is_near_tie(subject: Any, place: Place, tolerance: float) -> bool:
+    """Whether draft token and replacement are both as good as the best one."""
+    step, index = place.step, place.step.num_accepted
+    prompt = place.trace.request.prompt_token_ids
+    output = (*places.committed_token_ids(place.trace)[len(prompt) : step.start_position], *step.token_ids[:index])
+    log_probs = noise.next_log_probs(subject, prompt, output)
+    if log_probs is None or index >= len(step.token_ids):
+        return noise.dtype_of(subject) not in ("float64", "float32")
+    best = float(log_probs.max())
+    pair = (step.draft_token_ids[index], step.token_ids[index])
+    return all(best - float(log_probs[token]) <= tolerance for token in pair)
+
+
+def _rejection_finding(
+    bugs: Sequence[Place], rejected: Sequence[Place], seen: Sequence[Place], tolerance: float
+) -> Finding:
+    place = places.smallest(bugs)
+    step = place.step
+    drafted = sum(p.step.num_draft_tokens for p in seen if p.run.sampling.is_greedy)
+    accepted = sum(p.step.num_accepted for p in seen if p.run.sampling.is_greedy)
+    return Finding(
+        headline=f"Step {step.index} rejected draft token {step.num_accepted}, although target and draft model are the "
+        "same.",
+        table=Table(
+            rows=(
+                ("draft", *wording.token_text(step.draft_token_ids)),
+                ("committed", *wording.token_text(step.token_ids)),
+                ("accepted in all", f"{accepted:,} of {drafted:,}", "should be all"),
+            )
+        ),
+        not_noise=f"Not a near tie: rounding explains {tolerance:.1g} in log-probability, the two tokens are further "
+        "apart.",
+        where=(
+            f"Seen in: {place.describe()}; {len(bugs)} of {len(rejected)} rejections are no near tie.",
+            places.where_it_begins(bugs, [p for p in seen if p.run.sampling.is_greedy]),
+        ),
+        details={"accepted": accepted, "drafted": drafted},
+    )
+
+
+def _gap_finding(apart: Sequence[tuple[float, Place]], seen: Sequence[Place], allowed: float) -> Finding:
+    place = places.smallest([place for _, place in apart])
+    gap = next(gap for gap, other in apart if other is place)
+    return Finding(
+        headline=f"Step {place.step.index}: draft law and target law differ, although both are the same model.",
+        table=Table(rows=(("total variation", f"{gap:.3g}", f"allowed {allowed:.1g}"),)),
+        not_noise="Both are computed by the same weights on the same text.",
+        where=(
+            f"Seen in: {place.describe()}; {len(apart)} of {len(seen)} steps.",
+            places.where_it_begins([p for _, p in apart], seen),
+        ),
+    )
