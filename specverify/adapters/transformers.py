@@ -36,7 +36,8 @@ class TransformersEngine:
     """One target model with one way of drafting.
 
     target, draft: checkpoint directories, or models. early_exit_layer: layers that an early exit runs (half by
-    default). ensemble_weight: below 1, transformers mixes the draft's law into the target's, by design.
+    default). ensemble_weight: the target's share; below 1, transformers verifies against a mixture with the draft's
+    law. lossy_by_design: why that is meant; without a reason it is judged as a broken promise.
     generate_options: further options of generate(), as given. checkpoint: the probe pair that was loaded, if any.
     num_threads: torch threads while generating; 1 is fastest for tiny models.
     max_new_tokens: length of the suite's standard runs, where the model is slow.
@@ -54,6 +55,7 @@ class TransformersEngine:
         device: str | None = None,
         early_exit_layer: int | None = None,
         ensemble_weight: float | None = None,
+        lossy_by_design: str = "",
         generate_options: Mapping[str, Any] | None = None,
         checkpoint: Any | None = None,
         scenarios: Sequence[Scenario] | None = None,
@@ -71,6 +73,7 @@ class TransformersEngine:
         self.name = name or f"transformers {mode}"
         self.num_draft_tokens = num_draft_tokens
         self.ensemble_weight = ensemble_weight
+        self.lossy_by_design = lossy_by_design
         self.target = load_model(target, dtype=dtype, device=device, role="target")
         self.draft = load_model(draft, dtype=dtype, device=device, role="draft") if mode == "assistant" else None
         self.dtype = str(self.target.dtype).removeprefix("torch.")
@@ -87,16 +90,6 @@ class TransformersEngine:
             self.scenarios = tuple(scenarios)
         if max_new_tokens is not None:
             self.max_new_tokens = max_new_tokens
-
-    @property
-    def lossy_by_design(self) -> str:
-        """Why the output is not the target's on purpose; empty where it should be."""
-        if self.ensemble_weight is None or self.ensemble_weight == 1.0:
-            return ""
-        return (
-            f"assistant_ensemble_weight={self.ensemble_weight} verifies against a mixture of the target's law "
-            f"({self.ensemble_weight:g}) and the draft's ({1 - self.ensemble_weight:g})"
-        )
 
     @property
     def drafts_stop_before_end(self) -> bool:

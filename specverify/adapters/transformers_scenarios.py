@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -25,10 +25,15 @@ _GREEDY_TOKENS = 48
 # Exact: the first round emits up to 3 tokens, so 4 always need a second round, with its rollback before it.
 _EXACT_TOKENS = 4
 _EXACT_PLAIN = SamplingParams(top_k=2)
-_EXACT_OPTIONS = {
+_EXACT_OPTIONS: dict[str, tuple[str, SamplingParams]] = {
     "temperature 0.6": ("temperature", SamplingParams(top_k=2, temperature=0.6)),
     "top-p 0.65": ("top_p", SamplingParams(top_k=2, top_p=0.65)),
     "repetition penalty 1.5": ("repetition_penalty", SamplingParams(top_k=2, repetition_penalty=1.5)),
+}
+# Prompt lookup passes made-up logits, all equal, through the filters to see what is forbidden (transformers 5.24). A
+# penalty lowers the tokens of the prompt, top-k then forbids all of them, and nothing is ever drafted: narrow by min-p.
+_LOOKUP_OPTIONS = _EXACT_OPTIONS | {
+    "repetition penalty 1.5": ("repetition_penalty", SamplingParams(min_p=0.5, repetition_penalty=1.5)),
 }
 _STREAM_OPTIONS = {
     "plain": ("", SamplingParams()),
@@ -46,6 +51,7 @@ def engines(
     *,
     assistant_ensemble_weight: float | None = None,
     ensemble_weight: float | None = None,
+    lossy_by_design: str = "",
     probe: ProbePair | str | None = None,
     device: str | None = None,
     progress: Callable[[str, int, int], None] | None = None,
@@ -54,7 +60,8 @@ def engines(
 
     model: "probe" (a tiny pair whose exact law is known) or "smollm2" (a real model, fetched on first use).
     modes: names, or one text with commas; all that apply by default. assistant_ensemble_weight (or, for short,
-    ensemble_weight): below 1, transformers' built-in lossy switch. probe: a pair, or its directory.
+    ensemble_weight): below 1, transformers' built-in lossy switch, which fails unless lossy_by_design says that it is
+    meant. probe: a pair, or its directory.
     """
     weight = assistant_ensemble_weight if assistant_ensemble_weight is not None else ensemble_weight
     if model not in MODELS:
@@ -74,6 +81,7 @@ def engines(
             num_draft_tokens=NUM_DRAFT_TOKENS,
             device=device,
             ensemble_weight=weight,
+            lossy_by_design=lossy_by_design,
             checkpoint=pair,
             scenarios=probe_scenarios(pair, mode),
             record_kv_rows=True,
@@ -109,7 +117,7 @@ def probe_scenarios(pair: ProbePair, mode: str) -> tuple[Scenario, ...]:
         Scenario("plain", Purpose.EXACT, _EXACT_PLAIN, short, _EXACT_TOKENS),
         *(
             Scenario(name, Purpose.EXACT, sampling, short, _EXACT_TOKENS, option=option)
-            for name, (option, sampling) in _EXACT_OPTIONS.items()
+            for name, (option, sampling) in _exact_options(mode).items()
         ),
         Scenario("end token", Purpose.EXACT, _EXACT_PLAIN, short, _EXACT_TOKENS, end, EOS_OPTION),
     ]
@@ -123,9 +131,13 @@ def telling_prompt(pair: ProbePair, mode: str) -> TellingPrompt:
         _draft_law(pair, mode),
         _candidates(pair, mode),
         plain=_EXACT_PLAIN,
-        options=[sampling for _, sampling in _EXACT_OPTIONS.values()],
+        options=[sampling for _, sampling in _exact_options(mode).values()],
         num_tokens=_EXACT_TOKENS,
     )
+
+
+def _exact_options(mode: str) -> Mapping[str, tuple[str, SamplingParams]]:
+    return _LOOKUP_OPTIONS if mode == "prompt-lookup" else _EXACT_OPTIONS
 
 
 def _draft_law(pair: ProbePair, mode: str) -> DraftLaw:
