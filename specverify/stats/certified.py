@@ -15,7 +15,7 @@ CUTS: NDArray[np.float64] = np.array([0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 
 # streams (a stake l loses about l / 2 of it), the large ones prove gross distances early.
 STAKES: NDArray[np.float64] = np.geomspace(1e-4, 0.95, 20)
 # An impossible token pays any stake, because losing costs nothing but the allowance.
-_IMPOSSIBLE_STAKES: NDArray[np.float64] = np.geomspace(1.0, 1e6, 20)
+_IMPOSSIBLE_STAKES: NDArray[np.float64] = np.geomspace(1e-3, 1e6, 28)
 
 
 class CertifiedTv:

@@ -37,14 +37,25 @@ class Portfolio:
 
         Tokens that the target forbids are left out: they are proof, not evidence, and counted elsewhere.
         """
-        all_tokens = np.asarray(tokens, dtype=np.int64)
-        is_possible = target_probs[all_tokens] > 0.0
-        possible = all_tokens[is_possible]
         rows = direction_rows(
             target_probs[None],
             None if draft_probs is None else draft_probs[None],
             None if previous_probs is None else previous_probs[None],
         )[:, 0]  # [directions, vocab]
+        self.update_rows(slot, tokens, counts, target_probs, rows)
+
+    def update_rows(
+        self,
+        slot: int,
+        tokens: ArrayLike,
+        counts: ArrayLike,
+        target_probs: NDArray[np.float64],
+        rows: NDArray[np.float64],
+    ) -> None:
+        """The same, with the rows of all directions at hand, [directions, vocab]."""
+        all_tokens = np.asarray(tokens, dtype=np.int64)
+        is_possible = target_probs[all_tokens] > 0.0
+        possible = all_tokens[is_possible]
         target = np.broadcast_to(target_probs[possible], (len(rows), len(possible)))
         self.add(slot, log_bets(rows[:, possible], target), np.asarray(counts, dtype=np.float64)[is_possible])
 

@@ -13,11 +13,15 @@ from specverify.core.errors import UsageError
 from specverify.stats.cells import cell_counts, ratio_cells
 from specverify.stats.combine import average_log_e
 from specverify.stats.design import detectable_tv
+from specverify.stats.directions import direction_rows
 from specverify.stats.dirichlet import log_e_by_scale
 from specverify.stats.portfolio import Portfolio
 
 Rows = Callable[[tuple[int, ...]], NDArray[np.float64]]
 """Prefix of emitted tokens -> law of the next one, [vocab]."""
+
+# Ten rows for every prefix of a larger vocabulary would fill the memory.
+_KEPT_VOCAB = 4096
 
 
 @dataclass
@@ -28,9 +32,25 @@ class _Prefix:
     draft: NDArray[np.float64] | None
     cells: NDArray[np.int64]
     counts: NDArray[np.float64] = field(init=False)
+    cell_law: NDArray[np.float64] = field(init=False)
 
     def __post_init__(self) -> None:
         self.counts = np.zeros_like(self.target)
+        self.cell_law = cell_counts(self.cells, self.target)
+        self._directions: NDArray[np.float64] | None = None
+
+    def directions(self, previous: NDArray[np.float64] | None) -> NDArray[np.float64]:
+        """Rows of the directed bets, [directions, vocab]; kept unless they are large."""
+        if self._directions is not None:
+            return self._directions
+        rows = direction_rows(
+            self.target[None],
+            None if self.draft is None else self.draft[None],
+            None if previous is None else previous[None],
+        )[:, 0]
+        if len(self.target) <= _KEPT_VOCAB:
+            self._directions = rows
+        return rows
 
 
 class StepProcess:
@@ -117,14 +137,16 @@ class StepProcess:
 
     def _dirichlet_log_e(self, *, in_cells: bool) -> float:
         """All prefixes together, and the prefixes of each slot; one scale for all that are together."""
-        by_slot = None
-        for prefix, seen in self._prefixes.items():
-            law, counts = seen.target, seen.counts
-            if in_cells:
-                law, counts = cell_counts(seen.cells, law), cell_counts(seen.cells, counts)
-            by_scale = log_e_by_scale(law[None] / law.sum(), counts[None])[0]
-            by_slot = np.zeros((self._num_slots, len(by_scale))) if by_slot is None else by_slot
-            by_slot[len(prefix)] += by_scale
-        if by_slot is None:
+        seen = [(len(prefix), entry) for prefix, entry in self._prefixes.items() if entry.counts.any()]
+        if not seen:
             return 0.0
+        if in_cells:
+            laws = np.stack([entry.cell_law for _, entry in seen])
+            counts = np.stack([cell_counts(entry.cells, entry.counts) for _, entry in seen])
+        else:
+            laws = np.stack([entry.target for _, entry in seen])
+            counts = np.stack([entry.counts for _, entry in seen])
+        by_prefix = log_e_by_scale(laws / laws.sum(axis=1, keepdims=True), counts)
+        by_slot: NDArray[np.float64] = np.zeros((self._num_slots, by_prefix.shape[1]))
+        np.add.at(by_slot, [slot for slot, _ in seen], by_prefix)
         return float(average_log_e(np.concatenate([by_slot.sum(axis=0, keepdims=True), by_slot])))
