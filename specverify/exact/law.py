@@ -17,7 +17,7 @@ from typing import Any
 
 from specverify.exact.choices import ChoiceStack, EnumerationBudget, Progress
 from specverify.exact.cross_check import CrossCheck, cross_check, native_outputs
-from specverify.exact.errors import NotEnumerable, source_line_of
+from specverify.exact.errors import NotEnumerable, UnsoundEnumeration, source_line_of
 from specverify.exact.hidden import HiddenGenerators
 from specverify.exact.int_calls import IntCalls
 from specverify.exact.output import Cells, UnreadableOutput, expanded, normalised
@@ -75,8 +75,42 @@ def enumerate_law(
 
     Raises NotEnumerable (ReusedRandomness, UnsoundEnumeration), or what the program itself raises on ordinary calls.
     """
-    started = time.monotonic()
     fronts = list(front_ends) if front_ends is not None else default_front_ends()
+
+    def attempt() -> ExactLaw:
+        return _enumerate_once(
+            program, fronts, budget, cross_check_calls, cross_check_seconds, seed, allow_deterministic, reset, progress
+        )
+
+    try:
+        return attempt()
+    except NotEnumerable as error:
+        if not _take_plain_ints(fronts, error):
+            raise
+        return attempt()
+
+
+def _take_plain_ints(front_ends: Sequence[FrontEnd], error: NotEnumerable) -> bool:
+    """Whether the failure may come from undecided numbers that are no ints, and front ends can give real ones."""
+    may_be_types = isinstance(error, UnsoundEnumeration) or isinstance(error.__cause__, TypeError | AttributeError)
+    deferring = [front_end for front_end in front_ends if may_be_types and getattr(front_end, "defers_items", False)]
+    for front_end in deferring:
+        front_end.defers_items = False  # type: ignore[attr-defined]
+    return bool(deferring)
+
+
+def _enumerate_once(
+    program: Program,
+    fronts: list[FrontEnd],
+    budget: EnumerationBudget | None,
+    cross_check_calls: int,
+    cross_check_seconds: float,
+    seed: int,
+    allow_deterministic: bool,
+    reset: Callable[[], None] | None,
+    progress: Progress | None,
+) -> ExactLaw:
+    started = time.monotonic()
     int_calls = IntCalls()
     with ExitStack() as stack:
         stack.callback(int_calls.undo)

@@ -37,7 +37,7 @@ class TorchFront:
     focus: the row of a batch whose law is wanted. The random draws of the other rows are then made natively, from
     the same fixed seeds in every run, so that the number of runs does not depend on the size of the batch.
     defers_items: item() and tolist() give integers that decide themselves when looked at; otherwise they are decided
-    at once, which costs more runs but suits code that insists on Python ints.
+    at once, which costs more runs but suits code that insists on Python ints (the enumerator tries that second).
     """
 
     name = "torch"
@@ -46,7 +46,7 @@ class TorchFront:
         self.focus = focus
         self.mode = SymbolicMode()
         self.calls = SymbolicCalls()
-        self.calls.defers_items = defers_items
+        self.defers_items = defers_items
         self._generators: dict[int, tuple[torch.Generator, torch.Tensor]] = {}
         self._num_sources = 0
         self._kept: list[Any] = []
@@ -75,6 +75,7 @@ class TorchFront:
         self._kept = [shadow for shadow in self._kept if shadow.is_held_elsewhere]
         if self._kept:
             state.store.adopt(self._kept, state.elements.add(Leftover(run)))
+        self.calls.defers_items = self.defers_items
         self.mode.state = self.calls.state = state
 
     def end_run(self) -> None:
