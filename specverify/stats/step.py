@@ -131,9 +131,7 @@ class StepProcess:
         counts = np.fromiter(tokens.values(), dtype=np.float64, count=len(tokens))
         seen.counts[ids] += counts
         previous = self._seen(prefix[:-1]).target if prefix else None
-        self._portfolio.update(
-            len(prefix), ids, counts, seen.target, draft_probs=seen.draft, previous_probs=previous
-        )  # fmt: skip
+        self._portfolio.update_rows(len(prefix), ids, counts, seen.target, seen.directions(previous))
 
     def _dirichlet_log_e(self, *, in_cells: bool) -> float:
         """All prefixes together, and the prefixes of each slot; one scale for all that are together."""
