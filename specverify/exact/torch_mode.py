@@ -35,8 +35,13 @@ class SymbolicMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if state is None or state.is_aside:
             return func(*args, **kwargs)
         plan = PLANS.get(func) or plan_of(func)
-        if not plan.is_random and not (state.shadows and _touches(args, kwargs, state.shadows)):
+        is_touched = bool(state.shadows) and _touches(args, kwargs, state.shadows)
+        if not plan.is_random and not is_touched and not (plan.is_composite and plan.has_dropout):
             return func(*args, **kwargs)
+        if plan.is_composite and plan.draw is None:
+            # Inference tensors bring such operations here whole: their parts are what the handlers know.
+            with self:
+                return func.decompose(*args, **kwargs)
         state.is_aside = True
         try:
             return (draw if plan.is_random else evaluate)(state, plan, func, args, kwargs)
@@ -75,7 +80,7 @@ def _any_touches(values: Any, shadows: Any) -> bool:
 def evaluate(state: TorchState, plan: Plan, func: Any, args: Any, kwargs: Any) -> Any:
     """One operation of which some argument's storage holds symbols."""
     if plan.is_view:
-        return func(*args, **kwargs)
+        return _require_views(state, func, func(*args, **kwargs))
     symbolic = [value for value in _tensors((args, kwargs)) if state.is_symbolic(value)]
     if plan.is_mutable:
         return _evaluate_in_place(state, plan, func, args, kwargs, bool(symbolic))
@@ -86,6 +91,14 @@ def evaluate(state: TorchState, plan: Plan, func: Any, args: Any, kwargs: Any) -
         return handler(Call(state, plan, func, args, kwargs))
     state.settle(symbolic, str(func))
     return func(*args, **kwargs)
+
+
+def _require_views(state: TorchState, func: Any, result: Any) -> Any:
+    """The result of an operation that shares memory with its argument, after a check that it does."""
+    for tensor in [result] if isinstance(result, torch.Tensor) else result:
+        if _key(tensor) not in state.shadows and tensor.numel():
+            raise state.run.refuse("an operation that should give a view of random values gave a copy", str(func))
+    return result
 
 
 def _evaluate_in_place(state: TorchState, plan: Plan, func: Any, args: Any, kwargs: Any, is_symbolic: bool) -> Any:

@@ -40,6 +40,8 @@ class Plan:
     draw: Handler | None
     is_random: bool
     is_view: bool
+    is_composite: bool
+    has_dropout: bool
     reads_no_data: bool
     is_mutable: bool
     written: tuple[str, ...]
@@ -93,7 +95,7 @@ def plan_of(func: Any) -> Plan:
 def _make_plan(func: Any) -> Plan:
     schema = getattr(func, "_schema", None)
     if schema is None:  # a higher-order operator: never random by itself, refused on symbols
-        return Plan(str(func), (), {}, None, False, False, False, False, (), None)
+        return Plan(str(func), (), {}, None, False, False, False, False, False, False, (), None)
     packet_name = func._overloadpacket.__name__
     name = packet_name[:-1] if packet_name.endswith("_") and not packet_name.startswith("__") else packet_name
     written = tuple(a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write)
@@ -110,6 +112,8 @@ def _make_plan(func: Any) -> Plan:
         draw=DRAWS.get(packet_name) if is_random else None,
         is_random=is_random,
         is_view=(aliases and not schema.is_mutable) or packet_name in _UNDECLARED_VIEWS,
+        is_composite=torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"),
+        has_dropout=any(argument.name in HAS_DROPOUT for argument in schema.arguments),
         reads_no_data=packet_name in _READS_NO_DATA,
         is_mutable=schema.is_mutable,
         written=written,

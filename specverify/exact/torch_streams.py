@@ -24,6 +24,8 @@ Ids = NDArray[np.int64]
 # The CPU generator is a Mersenne twister whose state torch stores as: seed (8 bytes), words left in the block (4),
 # seeded (4), next word (8), then the 624 words. Source: CPUGeneratorImplStateLegacy in
 # aten/src/ATen/CPUGeneratorImpl.cpp.
+# Marks an element whose words no earlier call has read.
+_UNREAD = np.iinfo(np.int64).min
 _CPU_STATE_BYTES = 5056
 _CPU_HEADER = struct.Struct("<QiiQ")
 
@@ -148,10 +150,10 @@ class TorchStreams:
         if start >= stream.high_water:
             ids = make(count)
         else:
-            ids = np.zeros(count, dtype=np.int64)
+            ids = np.full(count, _UNREAD, dtype=np.int64)
             for call in stream.calls:
                 self._share(call, start, stop, words, ids)
-            missing = np.flatnonzero(ids == 0)
+            missing = np.flatnonzero(ids == _UNREAD)
             ids[missing] = make(len(missing))
         stream.calls.append(_Interval(start, stop, ("uniform",), words, ids))
         stream.high_water = max(stream.high_water, stop)
