@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import torch
 
 _NUM_WORDS = 624
+_NUM_PATTERNED = 256
 _ALL_ONES = 0xFFFFFFFF
 # Header of torch's CPU generator state: seed, words left, seeded, next word. Source: CPUGeneratorImplStateLegacy.
 _TORCH_HEADER = struct.Struct("<QiiQ")
@@ -82,9 +83,12 @@ class EdgeSource:
         return torch.from_numpy(self.uniforms(shape))
 
     def _words(self) -> NDArray[np.uint32]:
-        """A block of the Mersenne twister whose outputs are zeros and ones, two words for each draw."""
+        """A block of the Mersenne twister that begins with zeros and ones, two words for each draw, 128 draws."""
         outputs = [0 if end == "0" else _ALL_ONES for end in self.pattern for _ in range(2)]
-        return np.resize(np.array([_untempered(word) for word in outputs], dtype=np.uint32), _NUM_WORDS)
+        words = np.random.RandomState(0).randint(0, 2**32, size=_NUM_WORDS, dtype=np.uint32)
+        # Ordinary words follow: samplers that try again (Gumbel at u = 0) would never end on ends alone.
+        words[:_NUM_PATTERNED] = np.resize([_untempered(word) for word in outputs], _NUM_PATTERNED)
+        return words
 
 
 def probe_edges(

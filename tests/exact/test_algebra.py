@@ -103,7 +103,9 @@ def test_values_follow_the_arithmetic(name, steps, u):
         assert math.isclose(wanted, found, rel_tol=1e-6, abs_tol=1e-9)
 
 
-@given(name=st.sampled_from(STARTS), steps=st.lists(STEPS, max_size=6), u=st.floats(0.05, 0.95), v=st.floats(0.05, 0.95))
+@given(
+    name=st.sampled_from(STARTS), steps=st.lists(STEPS, max_size=6), u=st.floats(0.05, 0.95), v=st.floats(0.05, 0.95)
+)
 def test_thresholds_invert_values(name, steps, u, v):
     """Comparing a symbol with its value at v decides exactly whether U lies on the right side of v."""
     run = new_run()
@@ -201,7 +203,7 @@ def test_nan_wins_as_in_numpy():
     run = new_run()
     block = algebra.scale(algebra.power(start(run, "exponential", 3), -1.0), np.array([1.0, np.nan, 1.0]))
 
-    assert [0.0, 1.0, 0.0] == winner_law(block).tolist()
+    assert winner_law(block).tolist() == [0.0, 1.0, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -239,7 +241,7 @@ def test_one_variable_may_meet_itself():
     run = new_run()
     u = Symbol(run, run.new_variables(1))
 
-    assert 0.0 == u - u
+    assert u - u == 0.0
     assert (u < u * 2.0 - 0.3).threshold == pytest.approx(0.3)
 
 
@@ -272,7 +274,7 @@ def test_comparisons_with_nan_are_false():
         conditions = compare(block, operation, np.nan)
         assert conditions.variable[0] < 0
         assert not conditions.below[0]
-        assert not getattr(from_block(block[0]), "compare")(operation, float("nan"))
+        assert not from_block(block[0]).compare(operation, float("nan"))
 
 
 def test_a_guard_against_zero_is_dropped_and_recorded():
@@ -291,8 +293,8 @@ def test_a_real_clamp_forks():
     run = new_run()
     block = clamp(start(run, "uniform", 1), 0.25, None)
 
-    assert 0.25 == run.stack.probability
-    assert 0.25 == float(block.a[0])
+    assert run.stack.probability == 0.25
+    assert float(block.a[0]) == 0.25
 
 
 def test_a_race_on_used_variables_is_reused_randomness():

@@ -32,9 +32,9 @@ def test_every_path_is_visited_once_with_its_probability():
 
     paths, stack = explore(program)
 
-    assert {(0, 9): 0.25, (1, 0): 0.375, (1, 1): 0.375} == paths
-    assert 3 == stack.num_runs
-    assert 1.0 == stack.explored
+    assert paths == {(0, 9): 0.25, (1, 0): 0.375, (1, 1): 0.375}
+    assert stack.num_runs == 3
+    assert stack.explored == 1.0
 
 
 def test_branches_of_probability_zero_are_not_visited():

@@ -27,8 +27,8 @@ def test_a_question_forks_by_its_answer():
 
     law = law_of(program)
 
-    assert {(0,): 0.5, (1,): 0.25, (2, 7): 0.125, (3,): 0.125} == law.probabilities
-    assert 2 == law.num_runs
+    assert law.probabilities == {(0,): 0.5, (1,): 0.25, (2, 7): 0.125, (3,): 0.125}
+    assert law.num_runs == 2
 
 
 def test_questions_accumulate():
@@ -40,7 +40,7 @@ def test_questions_accumulate():
             return (token, int(token == 3))
         return (token,)
 
-    assert {(0,): 0.5, (1,): 0.25, (2, 0): 0.125, (3, 1): 0.125} == law_of(program).probabilities
+    assert law_of(program).probabilities == {(0,): 0.5, (1,): 0.25, (2, 0): 0.125, (3, 1): 0.125}
 
 
 def test_a_partly_known_draw_meets_its_uniform_again():
@@ -71,7 +71,7 @@ def test_two_draws_of_one_uniform_are_not_independent():
 
     law = law_of(program)
 
-    assert 16 == len(law.probabilities)
+    assert len(law.probabilities) == 16
     assert all(first == second for first, second, _ in law.probabilities)
 
 
@@ -84,7 +84,7 @@ def test_vector_comparisons_fork_only_up_to_the_first_rejection():
 
     law = law_of(program)
 
-    assert 13 == law.num_runs
+    assert law.num_runs == 13
     assert [0.5**n for n in range(1, 13)] == [law.probabilities[n] for n in range(12)]
 
 
@@ -128,7 +128,7 @@ def test_a_cumulative_row_is_one_choice():
 
     law = law_of(program)
 
-    assert 1 == law.num_runs
+    assert law.num_runs == 1
     assert np.array([law.probabilities[token] for token in range(1000)]) == pytest.approx(row, abs=1e-15)
 
 
@@ -140,7 +140,7 @@ def test_counting_comparisons_of_one_uniform_is_one_choice():
 
     law = law_of(program)
 
-    assert 1 == law.num_runs
+    assert law.num_runs == 1
     assert dict(enumerate(LAW)) == law.probabilities
 
 
@@ -152,7 +152,7 @@ def test_a_deferred_token_is_an_index_a_key_and_text():
         token = draw(source)
         return names[token], [10, 11, 12, 13][token], f"{token}", np.arange(20, 24)[token]
 
-    assert 0.25 == law_of(program).probabilities["b", 11, "1", 21]
+    assert law_of(program).probabilities["b", 11, "1", 21] == 0.25
 
 
 def test_arithmetic_on_a_deferred_token_stays_open():
@@ -164,8 +164,8 @@ def test_arithmetic_on_a_deferred_token_stays_open():
 
     law = law_of(program)
 
-    assert 1 == law.num_runs
-    assert 0.125 == law.probabilities[7, 2, -3]
+    assert law.num_runs == 1
+    assert law.probabilities[7, 2, -3] == 0.125
 
 
 def test_arrays_of_deferred_tokens():
@@ -179,8 +179,8 @@ def test_arrays_of_deferred_tokens():
 
     law = law_of(program)
 
-    assert 16 == len(law.probabilities)
-    assert 0.5 * 0.125 == law.probabilities[(0, 3, -1, -1), (0, 3, 9, 9)]
+    assert len(law.probabilities) == 16
+    assert law.probabilities[(0, 3, -1, -1), (0, 3, 9, 9)] == 0.5 * 0.125
 
 
 def test_a_decided_token_in_a_cache_outlives_its_run():
@@ -193,4 +193,4 @@ def test_a_decided_token_in_a_cache_outlives_its_run():
         row = cache.setdefault((token,), np.roll(LAW, int(token)))
         return token, generator.choice(4, p=row)
 
-    assert 16 == len(law_of(program).probabilities)
+    assert len(law_of(program).probabilities) == 16

@@ -26,7 +26,7 @@ def test_a_deterministic_program_is_exact_where_its_caller_allows_it():
     """Greedy functions have a law too, if their caller says that they are meant to be deterministic."""
     law = enumerate_law(lambda source: (1, 2), allow_deterministic=True)
 
-    assert {(1, 2): 1.0} == law.probabilities
+    assert law.probabilities == {(1, 2): 1.0}
 
 
 def entropy_token():
@@ -141,7 +141,7 @@ def test_a_refusal_names_the_operation_and_the_line():
     with pytest.raises(NotEnumerable) as caught:
         enumerate_law(program)
 
-    assert "numpy.random.Generator.standard_normal" == caught.value.operation
+    assert caught.value.operation == "numpy.random.Generator.standard_normal"
     assert "test_law.py" in caught.value.source_line
     assert "standard_normal() < 0.5" in caught.value.source_line
 

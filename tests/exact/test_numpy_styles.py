@@ -120,7 +120,10 @@ def test_one_uniform_used_twice_is_enumerated_exactly(verify, mistake):
     for tokens, weight in draft_paths(draft, 2):
         for emitted, share in rule(tokens, draft.rows(tokens[:-1]), target.rows(tokens)).items():
             wanted[emitted] = wanted.get(emitted, 0.0) + weight * share
-    assert max(abs(wanted.get(key, 0.0) - law.probabilities.get(key, 0.0)) for key in {*wanted, *law.probabilities}) < 1e-14
+    assert (
+        max(abs(wanted.get(key, 0.0) - law.probabilities.get(key, 0.0)) for key in {*wanted, *law.probabilities})
+        < 1e-14
+    )
     assert distance(law, target) > 1e-3
 
 

@@ -36,7 +36,9 @@ BY_TOKEN = {0: 0.1, 1: 0.2, 2: 0.3, 3: 0.4}
         (lambda r: int(max(0.0, r.random()) < 0.25), {1: 0.25, 0: 0.75}),
     ],
 )
-@pytest.mark.parametrize("owner", [lambda source: source.python_random(), lambda source: random], ids=["given", "global"])
+@pytest.mark.parametrize(
+    "owner", [lambda source: source.python_random(), lambda source: random], ids=["given", "global"]
+)
 def test_draws_of_random(draw, wanted, owner):
     """random.Random and the functions of random have the same laws."""
     law = enumerate_law(lambda source: draw(owner(source)), cross_check_calls=500).probabilities

@@ -77,7 +77,7 @@ def test_equal_seeds_give_equal_draws(draws):
     """Two streams of one seed are one stream, and the law says that it is over the seeds."""
     law = law_of(lambda source: draws())
 
-    assert SAME == law.probabilities
+    assert law.probabilities == SAME
     assert any("law is over its seeds" in note for note in law.notes)
 
 
@@ -96,7 +96,7 @@ def test_equal_seeds_give_equal_draws(draws):
 )
 def test_other_streams_are_independent(draws):
     """Different seeds, and generators without one, share nothing."""
-    assert INDEPENDENT == law_of(draws).probabilities
+    assert law_of(draws).probabilities == INDEPENDENT
 
 
 def test_a_stream_goes_on_where_it_was():
@@ -111,7 +111,7 @@ def test_a_stream_goes_on_where_it_was():
 
     law = law_of(program)
 
-    assert 4 == len(law.probabilities)
+    assert len(law.probabilities) == 4
     assert all(key[:2] == key[2:] for key in law.probabilities)
 
 
@@ -122,7 +122,7 @@ def test_generators_on_one_bit_generator_share_its_place():
         bits = np.random.PCG64(4)
         return bit(np.random.Generator(bits).random()), bit(np.random.Generator(bits).random())
 
-    assert INDEPENDENT == law_of(program).probabilities
+    assert law_of(program).probabilities == INDEPENDENT
 
 
 def test_one_seed_read_in_two_ways_is_refused():
@@ -144,7 +144,7 @@ def test_vector_and_scalar_draws_read_one_stream():
         other.random()
         return bit(vector[1]), bit(other.random())
 
-    assert SAME == law_of(program).probabilities
+    assert law_of(program).probabilities == SAME
 
 
 def test_the_libraries_are_left_as_they_were():

@@ -1,0 +1,116 @@
+"""The edge probe: real generators at the ends of their range."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from specverify.exact.edge import EdgeSource, possible_tokens, probe_edges
+from tests.exact.numpy_subjects import PYTHON_STYLES, STYLES
+
+DRAFT_PROBS = np.array([[0.25, 0.5, 0.25, 0.0], [0.5, 0.25, 0.0, 0.25]])
+TARGET_PROBS = np.array([[0.0, 0.25, 0.75, 0.0], [0.0, 0.5, 0.5, 0.0], [0.0, 0.5, 0.5, 0.0]])
+DRAFT = (1, 1)
+BELOW_ONE = float(np.nextafter(1.0, 0.0))
+
+
+def program_of(verify):
+    def program(source):
+        return verify(source.numpy_generator(), np.array(DRAFT), DRAFT_PROBS, TARGET_PROBS)
+
+    return program
+
+
+def test_generators_return_the_ends():
+    """All three libraries' real generators draw 0 and the largest number below 1, in the pattern asked for."""
+    import torch
+
+    source = EdgeSource(("0", "1-"))
+
+    assert source.numpy_generator().random(3).tolist() == [0.0, BELOW_ONE, 0.0]
+    generator = source.python_random()
+    assert [generator.random(), generator.random()] == [0.0, BELOW_ONE]
+    drawn = torch.rand(3, generator=source.torch_generator(), dtype=torch.float64).tolist()
+    assert drawn == [0.0, BELOW_ONE, 0.0]
+    assert source.uniforms((2, 2)).tolist() == [[0.0, BELOW_ONE], [0.0, BELOW_ONE]]
+
+
+# A zero exponential under a zero residual is 0 / 0, and log 0 - log 0 is NaN: races are no part of these.
+GUARDED = [style for style in STYLES if "race" not in style.__name__ and "gumbel" not in style.__name__]
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero")
+@pytest.mark.parametrize("verify", GUARDED, ids=lambda style: style.__name__)
+def test_correct_functions_keep_to_the_support(verify):
+    """Inverse CDFs and library draws lead to no impossible token, whatever the pattern."""
+    assert probe_edges(program_of(verify), possible_tokens(TARGET_PROBS)) == ()
+
+
+def test_an_unguarded_race_is_found():
+    """residual / exponential with a zero draw gives NaN or infinity for an impossible token."""
+
+    def race(rng, draft, draft_probs, target_probs):
+        with np.errstate(all="ignore"):
+            return [int(np.argmax(target_probs[0] / rng.standard_exponential(4)))]
+
+    failures = probe_edges(program_of(race), possible_tokens(TARGET_PROBS))
+
+    assert any("impossible" in failure.reason for failure in failures)
+
+
+def test_an_inverse_cdf_from_the_left_is_found_at_zero():
+    """searchsorted from the left gives token 0 for u = 0, although its probability is 0."""
+
+    def inverse(rng, draft, draft_probs, target_probs):
+        return [int(np.searchsorted(np.cumsum(target_probs[0]), rng.random(), side="left"))]
+
+    failures = probe_edges(program_of(inverse), possible_tokens(TARGET_PROBS))
+
+    assert failures
+    assert all(failure.pattern[0] == "0" for failure in failures)
+
+
+def test_a_cumulative_sum_that_ends_below_one_is_found():
+    """Without a clamp the largest uniform falls behind a sum that rounds to less than 1."""
+    row = np.full(10, 0.1, dtype=np.float32) * np.float32(0.999999)
+
+    def inverse(source):
+        return [int(np.searchsorted(np.cumsum(row), source.numpy_generator().random(), side="right"))]
+
+    failures = probe_edges(inverse, possible_tokens(row[None]))
+
+    assert any("token ids run from 0 to 9" in failure.reason for failure in failures)
+
+
+def test_one_itself_reaches_uniform_arguments_only():
+    """A float32 uniform cast to bfloat16 can be 1; a generator's own draw cannot."""
+
+    def inverse(source):
+        return [int(np.searchsorted(np.cumsum(TARGET_PROBS[0]), source.uniforms(1)[0], side="right"))]
+
+    assert probe_edges(inverse, lambda output: "" if output[0] < 4 else "too large") == ()
+    failures = probe_edges(inverse, lambda output: "" if output[0] < 4 else "too large", with_one=True)
+    assert failures
+    assert all(failure.pattern[0] == "1" for failure in failures)
+
+
+def test_a_crash_at_an_edge_is_reported():
+    """log(0) in Python raises, once in 2 ** 53 draws."""
+    import math
+
+    def program(source):
+        return [int(math.log(source.python_random().random()) < -1.0)]
+
+    failures = probe_edges(program, lambda output: "")
+
+    assert any("ValueError" in failure.reason for failure in failures)
+
+
+@pytest.mark.parametrize("verify", PYTHON_STYLES[:1], ids=lambda style: style.__name__)
+def test_python_choices_keeps_to_the_support(verify):
+    """random.choices is safe at both ends."""
+
+    def program(source):
+        return verify(source.python_random(), list(DRAFT), DRAFT_PROBS.tolist(), TARGET_PROBS.tolist())
+
+    assert probe_edges(program, possible_tokens(TARGET_PROBS)) == ()
