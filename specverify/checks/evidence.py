@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from specverify.checks import ambient
 from specverify.checks.registry import CheckContext
 from specverify.core.capabilities import Capability
 from specverify.core.errors import UsageError
@@ -165,7 +166,8 @@ def _drafting_run(subject: Any, context: CheckContext, sampling: SamplingParams)
             for repeat in range(max(1, round(DRAFTING_REPEATS * context.effort)))
             for request in standard_requests(subject, context, sampling)
         ]
-        return Run("own", sampling, generate(subject, requests, speculate=True), subject)
+        with ambient.repeatable(subject, context, "drafting", sampling.top_k):
+            return Run("own", sampling, generate(subject, requests, speculate=True), subject)
 
     return once(context, f"evidence/drafting/{sampling.temperature:g}/{sampling.top_k}", make)
 
@@ -206,6 +208,7 @@ def _one_run(subject: Any, context: CheckContext, sampling: SamplingParams, spec
     def make() -> Run:
         engine = with_drafter(subject, name)
         requests = standard_requests(subject, context, sampling)
-        return Run(name, sampling, generate(engine, requests, speculate=speculate), engine)
+        with ambient.repeatable(subject, context, key):
+            return Run(name, sampling, generate(engine, requests, speculate=speculate), engine)
 
     return once(context, key, make)

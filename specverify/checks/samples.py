@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specverify.checks import evidence, noise
+from specverify.checks import ambient, evidence, noise
 from specverify.checks.registry import CheckContext
 from specverify.core.capabilities import Capability
 from specverify.core.scenario import EOS_OPTION, Scenario
@@ -188,7 +188,9 @@ def rounds(
             seed = context.streams.integer(name, scenario.name, number) % 2**31
             requests.append(scenario.request(number, seed=seed if needs_seed(subject) else None))
             number += 1
-        yield evidence.generate(engine, requests, speculate=speculate)
+        with ambient.repeatable(subject, context, name, scenario.name, number):
+            traces = evidence.generate(engine, requests, speculate=speculate)
+        yield traces
 
 
 def needs_seed(subject: Any) -> bool:

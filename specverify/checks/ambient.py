@@ -1,0 +1,40 @@
+"""The global random generators of this process, put into a known state for as long as an engine runs."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from specverify.checks.registry import CheckContext
+from specverify.core.capabilities import Capability
+
+
+@contextmanager
+def repeatable(subject: Any, context: CheckContext, *names: str | int) -> Iterator[None]:
+    """Seeds torch, numpy and random from the named stream, and puts their states back afterwards.
+
+    So a run with the same root seed sees the same samples. Does nothing for engines outside this process. Never to be
+    used around calls that must differ from each other.
+    """
+    if Capability.IN_PROCESS_RANDOMNESS not in subject.capabilities:
+        yield
+        return
+    seed = context.streams.integer("ambient", *names) % 2**31
+    torch = sys.modules.get("torch")
+    states = (random.getstate(), np.random.get_state(), torch.get_rng_state() if torch is not None else None)  # noqa: NPY002
+    try:
+        random.seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
+        if torch is not None:
+            torch.manual_seed(seed)
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
+        if torch is not None:
+            torch.set_rng_state(states[2])
