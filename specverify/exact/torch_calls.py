@@ -168,7 +168,7 @@ def _copied(func: Any, args: Any, kwargs: Any, data: torch.Tensor) -> torch.Tens
 
 
 def _strip(state: TorchState, data: Any, leaves: list[Any]) -> Any:
-    """The data with plain zeros in place of what is symbolic, which goes into leaves."""
+    """The data with plain numbers in place of what torch cannot read, which goes into leaves."""
     if isinstance(data, (list, tuple)):
         return [_strip(state, part, leaves) for part in data]
     if isinstance(data, _Tensor):
@@ -182,10 +182,8 @@ def _strip(state: TorchState, data: Any, leaves: list[Any]) -> Any:
         leaves.append(data)
         return 0.0
     if isinstance(data, Deferred):
-        if data.is_decided:
-            return data.resolve()
         leaves.append(data)
-        return 0
+        return data.resolve() if data.is_decided else 0
     return data
 
 

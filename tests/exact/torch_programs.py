@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 
 from specverify.exact.law import enumerate_law
+from specverify.exact.numpy_front import NumpyFront
+from specverify.exact.python_front import PythonFront
 from specverify.exact.torch_front import TorchFront
 from specverify.laws.sequence import completed_distance
 from tests.exact.programs import drafted
@@ -37,8 +39,9 @@ def tv(law, target):
 
 
 def torch_law(program, *, calls=0, focus=None, **options):
-    """The law of a program that draws only through torch."""
-    return enumerate_law(program, front_ends=[TorchFront(focus=focus)], cross_check_calls=calls, **options)
+    """The law of a program, with few ordinary calls (by default none) for a cross check."""
+    fronts = [NumpyFront(), PythonFront(), TorchFront(focus=focus)]
+    return enumerate_law(program, front_ends=fronts, cross_check_calls=calls, **options)
 
 
 def probabilities(program, **options):
