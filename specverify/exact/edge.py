@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _NUM_WORDS = 624
 _NUM_PATTERNED = 256
 _ALL_ONES = 0xFFFFFFFF
+# How often a pattern comes before ordinary draws follow.
+_REPEATS = 4
 # Header of torch's CPU generator state: seed, words left, seeded, next word. Source: CPUGeneratorImplStateLegacy.
 _TORCH_HEADER = struct.Struct("<QiiQ")
 

@@ -66,14 +66,18 @@ def expanded(run: Run, output: Any) -> Cells:
             raise run.refuse(
                 f"one path has {num_cells} different outputs, more than {run.budget.max_cells}", leaf.operation
             )
-        laws.append([(values[index], float(weights[index])) for index in positive.tolist()])
+        if isinstance(values, np.ndarray):
+            kept = values[positive].tolist()
+        else:
+            kept = [_plain(values[index]) for index in positive.tolist()]
+        laws.append(list(zip(kept, np.asarray(weights)[positive].tolist(), strict=True)))
     if not leaves:
         return [(_filled(output, {}), 1.0)]
     if len(leaves) == 1:
         return list(_one_draw(output, leaves[0], laws[0]))
     return [
         (
-            _filled(output, {id(leaf): _plain(value) for leaf, (value, _) in zip(leaves, cell, strict=True)}),
+            _filled(output, {id(leaf): value for leaf, (value, _) in zip(leaves, cell, strict=True)}),
             math.prod(weight for _, weight in cell),
         )
         for cell in itertools.product(*laws)
@@ -88,10 +92,10 @@ def _one_draw(output: Any, leaf: Leaf, law: list[tuple[Any, float]]) -> Iterator
         after = tuple(resolved(part) for part in output[places[0] + 1 :] if _is_settled(part))
         if len(before) + len(after) + 1 == len(output):
             for value, weight in law:
-                yield (*before, _plain(value), *after), weight
+                yield (*before, value, *after), weight
             return
     for value, weight in law:
-        yield _filled(output, {id(leaf): _plain(value)}), weight
+        yield _filled(output, {id(leaf): value}), weight
 
 
 def _is_settled(part: Any) -> bool:

@@ -119,7 +119,8 @@ def python_choices(rng, draft, draft_probs, target_probs):
     for position, token in enumerate(draft):
         if rng.random() < target_probs[position][token] / draft_probs[position][token]:
             continue
-        weights = [max(wanted - drafted, 0.0) for wanted, drafted in zip(target_probs[position], draft_probs[position])]
+        rows = zip(target_probs[position], draft_probs[position], strict=True)
+        weights = [max(wanted - drafted, 0.0) for wanted, drafted in rows]
         return [*draft[:position], rng.choices(range(len(weights)), weights=weights, k=1)[0]]
     return [*draft, rng.choices(range(len(target_probs[-1])), weights=target_probs[-1])[0]]
 
@@ -133,7 +134,7 @@ def python_loop(rng, draft, draft_probs, target_probs):
     position = len(tokens)
     row = target_probs[position]
     if position < len(draft):
-        row = [max(wanted - drafted, 0.0) for wanted, drafted in zip(row, draft_probs[position])]
+        row = [max(wanted - drafted, 0.0) for wanted, drafted in zip(row, draft_probs[position], strict=True)]
     left = rng.uniform(0.0, sum(row))
     for token, weight in enumerate(row):
         left -= weight
