@@ -41,7 +41,7 @@ def step_form(subject: Any, context: CheckContext) -> Iterator[Finding]:
     """
     for case, output, changed, label in _calls(subject, context):
         context.exercised("verify-calls")
-        if output.num_accepted is not None and output.num_accepted < len(case.draft_token_ids):
+        if output.token_ids[: len(case.draft_token_ids)] != case.draft_token_ids:
             context.exercised("rejections")
         problems = broken_rules(case, output, changed, vocab_size=np.asarray(case.target_probs).shape[-1])
         if problems:

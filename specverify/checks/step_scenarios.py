@@ -77,6 +77,14 @@ _FIVE: Mapping[tuple[int, ...], tuple[Sequence[float], Sequence[float]]] = {
     (3,): ((0.2, 0.3, 0.3, 0.1, 0.1), (0.1, 0.1, 0.2, 0.3, 0.3)),
     (4,): ((0.4, 0.2, 0.2, 0.1, 0.1), (0.2, 0.2, 0.1, 0.1, 0.4)),
 }
+# Impossible tokens at both ends of the vocabulary, in drafts that are proposed all the same.
+_ENDS: Mapping[tuple[int, ...], tuple[Sequence[float], Sequence[float]]] = {
+    (): ((0.4, 0.3, 0.1, 0.2), (0.0, 0.6, 0.4, 0.0)),
+    (0,): ((0.25, 0.25, 0.25, 0.25), (0.0, 0.5, 0.5, 0.0)),
+    (1,): ((0.1, 0.2, 0.3, 0.4), (0.0, 0.7, 0.3, 0.0)),
+    (2,): ((0.5, 0.0, 0.0, 0.5), (0.0, 0.1, 0.9, 0.0)),
+    (3,): ((0.25, 0.25, 0.25, 0.25), (0.0, 0.3, 0.7, 0.0)),
+}
 # Every ratio, residual and sum in here is exact in half precision: a function that is off here is wrong, not rounded.
 _DYADIC: Mapping[tuple[int, ...], tuple[Sequence[float], Sequence[float]]] = {
     (): ((0.5, 0.25, 0.25, 0.0), (0.25, 0.25, 0.0, 0.5)),
@@ -87,13 +95,15 @@ _DYADIC: Mapping[tuple[int, ...], tuple[Sequence[float], Sequence[float]]] = {
 }
 
 
-def _table(rows: Mapping[tuple[int, ...], tuple[Sequence[float], Sequence[float]]], which: int) -> Conditional:
+def _table(
+    rows: Mapping[tuple[int, ...], tuple[Sequence[float], Sequence[float]]], which: int, *, is_rotated: bool = True
+) -> Conditional:
     """A law of the last token only, from a table; deeper prefixes rotate the rows, so that none is met twice."""
     size = len(next(iter(rows.values()))[0])
 
     def law(prefix: tuple[int, ...]) -> NDArray[np.float64]:
         row = np.array(rows[prefix[-1:]][which], dtype=np.float64)
-        return np.roll(row, len(prefix) - 1) if len(prefix) > 1 else row
+        return np.roll(row, len(prefix) - 1) if is_rotated and len(prefix) > 1 else row
 
     assert size
     return law
@@ -114,6 +124,12 @@ def dyadic_scenario() -> Scenario:
 def chi_square_scenario() -> Scenario:
     """Few continuations, none of them rare: what a chi-square needs."""
     return _from_table("three tokens", _THREE, 2)
+
+
+def edge_scenarios() -> list[Scenario]:
+    """Laws that forbid the first and the last token, one and two draft tokens."""
+    law = [_table(_ENDS, which, is_rotated=False) for which in (1, 0)]
+    return [Scenario("zeros at both ends", 4, k, law[0], law[1]) for k in (1, 2)]
 
 
 def independence_scenario() -> Scenario:

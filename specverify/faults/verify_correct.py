@@ -71,8 +71,9 @@ def vectorised(
     mass = target_probs[accepted].copy()
     if accepted < len(positions):
         mass = np.maximum(mass - draft_probs[accepted], 0.0)
-    cumulative = np.cumsum(mass / mass.sum())
-    final = np.searchsorted(cumulative[:-1], rng.random(), side="right")
+    cumulative = np.cumsum(mass)
+    # Scaled by the sum as it came out, a uniform just below 1 cannot land behind the last possible token.
+    final = np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right")
     return np.append(draft_token_ids[:accepted], final)
 
 
@@ -83,10 +84,13 @@ def exponential_race(
     for position, token in enumerate(draft_token_ids.tolist()):
         if rng.random() * draft_probs[position, token] >= target_probs[position, token]:
             mass = np.maximum(target_probs[position] - draft_probs[position], 0.0)
-            final = int(np.argmax(mass / rng.exponential(size=len(mass))))
-            return [*draft_token_ids[:position].tolist(), final], position
-    final = int(np.argmax(target_probs[-1] / rng.exponential(size=target_probs.shape[1])))
-    return [*draft_token_ids.tolist(), final], len(draft_token_ids)
+            return [*draft_token_ids[:position].tolist(), _race(mass, rng)], position
+    return [*draft_token_ids.tolist(), _race(target_probs[-1], rng)], len(draft_token_ids)
+
+
+def _race(mass: Law, rng: np.random.Generator) -> int:
+    possible = np.flatnonzero(mass)
+    return int(possible[np.argmin(rng.exponential(size=len(possible)) / mass[possible])])
 
 
 def gumbel_max(
@@ -94,7 +98,7 @@ def gumbel_max(
 ) -> tuple[list[int], int]:
     """Token-wise rejection on log-probabilities; the final token is the argmax of log mass plus Gumbel noise."""
     for position, token in enumerate(draft_token_ids.tolist()):
-        if np.log(rng.random()) >= target_logprobs[position, token] - draft_logprobs[position, token]:
+        if rng.random() >= np.exp(target_logprobs[position, token] - draft_logprobs[position, token]):
             mass = np.maximum(np.exp(target_logprobs[position]) - np.exp(draft_logprobs[position]), 0.0)
             with np.errstate(divide="ignore"):
                 scores = np.log(mass) + rng.gumbel(size=len(mass))

@@ -49,8 +49,12 @@ class BatchedVerifier:
         return torch.arange(len(accepted))
 
     def draw(self, mass: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
-        noise = torch.empty_like(mass).exponential_(generator=generator)
-        return (mass / noise).argmax(dim=-1)
+        return race(torch.empty_like(mass).exponential_(generator=generator), mass)
+
+
+def race(noise: torch.Tensor, mass: torch.Tensor) -> torch.Tensor:
+    """The first of exponentials with these rates. On the CPU noise may be 0, and 0 / 0 must not win for mass 0."""
+    return torch.where(mass > 0.0, noise / mass, torch.inf).argmin(dim=-1)
 
 
 class RowsMixedUp(BatchedVerifier):
@@ -104,4 +108,4 @@ class NoiseReused(BatchedVerifier):
         return torch.exp(-self.noise[:, :num_draft_tokens, 0])
 
     def draw(self, mass: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
-        return (mass / self.noise[:, 0]).argmax(dim=-1)
+        return race(self.noise[:, 0], mass)

@@ -1,0 +1,100 @@
+"""A verify function at the ends of the random range: uniforms of 0 and just below 1, where real generators do go."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from specverify.checks.registry import CheckContext, Exercised, check
+from specverify.checks.step_scenarios import Scenario, adapted, edge_scenarios
+from specverify.checks.step_subject import VerifySubject
+from specverify.core.capabilities import Capability
+from specverify.core.outcomes import Finding, Kind
+from specverify.core.types import VerifyInput
+from specverify.exact.edge import EdgeFailure, EdgeSource, possible_tokens, probe_edges
+from specverify.laws.steps import draft_paths
+
+# Draws at the front of a call that are pushed to the ends, in every pattern.
+_DRAWS = 4
+
+
+@check(
+    "lossless.step-edges",
+    claim="A verify step must emit no impossible token, and must not fail, when a uniform is 0 or just below 1.",
+    needs={Capability.VERIFY},
+    kind=Kind.EXACT,
+    exercised_by=Exercised("edge-calls"),
+    catches=("verify-accepts-impossible-at-zero", "verify-inverse-cdf-overruns"),
+    source="vllm-project/vllm#45060 (a token behind the vocabulary); a float32 uniform is 0 once in 2^24 draws",
+)
+def step_edges(subject: Any, context: CheckContext) -> Iterator[Finding]:
+    """Real generators are put into states whose next draws are all at the ends of their range.
+
+    An exact law treats uniforms as a continuum, where a single value has no weight; generators are discrete. Laws
+    with zeros at both ends of the vocabulary are used, so that a draw that goes one token too far shows. One
+    impossible token is a proof, however rare.
+    """
+    failures: list[tuple[EdgeFailure, VerifyInput]] = []
+    num_calls = 0
+    for scenario in (adapted(one, subject) for one in edge_scenarios()):
+        for tokens, _ in draft_paths(scenario.draft, scenario.num_draft_tokens):
+            case = scenario.case(tokens)
+            program = _EdgeProgram(subject, scenario, tokens)
+            judge = possible_tokens(np.asarray(path_target(scenario, tokens)))
+            failures += [(found, case) for found in probe_edges(program, judge, num_draws=_DRAWS)]
+            num_calls += 2**_DRAWS
+    context.exercised("edge-calls", num_calls)
+    if not failures:
+        context.worth(f"{num_calls} calls with draws at the ends of their range")
+        return
+    failure, case = min(failures, key=lambda pair: (pair[0].pattern.count("1-"), pair[1].draft_token_ids))
+    yield Finding(
+        headline=f"Draft {list(case.draft_token_ids)}, uniforms {' '.join(failure.pattern)} (1-: the largest below 1).",
+        not_noise="Not a matter of luck: these are values that generators do return. A float32 uniform is 0 once in "
+        "16,777,216 draws, a bfloat16 one once in 512.",
+        where=(
+            failure.reason[:1].upper() + failure.reason[1:] + ".",
+            *(f"Target law {position}  {[round(float(p), 4) for p in row]}" for position, row in
+              enumerate(np.asarray(case.target_probs))),
+            f"returned      {failure.output}" if failure.output is not None else "returned      nothing",
+            f"Wrong in {len(failures)} of {num_calls} calls.",
+        ),
+        details={"pattern": list(failure.pattern), "draft_token_ids": list(case.draft_token_ids),
+                 "reason": failure.reason, "num_failures": len(failures)},
+    )  # fmt: skip
+
+
+def path_target(scenario: Scenario, tokens: tuple[int, ...]) -> list[Any]:
+    """Rows of the law that emitted tokens are judged by, along a draft."""
+    return [scenario.target(tokens[:length]) for length in range(len(tokens) + 1)]
+
+
+class _EdgeProgram:
+    """One call with every generator that it could reach at the ends, the global ones too."""
+
+    def __init__(self, subject: VerifySubject, scenario: Scenario, tokens: tuple[int, ...]) -> None:
+        self.subject = subject
+        self.case = scenario.case(tokens)
+
+    def __call__(self, source: Any) -> Any:
+        if isinstance(source, EdgeSource):
+            _set_global_generators(source)
+        output = self.subject.call_rows([self.case], source)[0]
+        if self.subject.decides_only:
+            # Whether the accepted drafts are possible is all that can be asked; a possible token stands for the rest.
+            row = np.asarray(self.case.target_probs)[len(output.token_ids)]
+            return (*output.token_ids, int(np.argmax(row)))
+        return output.token_ids
+
+
+def _set_global_generators(source: EdgeSource) -> None:
+    random.setstate(source.python_random().getstate())
+    state: Any = source.numpy_generator().bit_generator.state
+    np.random.set_state(("MT19937", state["state"]["key"], state["state"]["pos"]))  # noqa: NPY002
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.random.set_rng_state(source.torch_generator().get_state())
