@@ -14,6 +14,7 @@ from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind, Table
 from specverify.core.scenario import Purpose, Scenario, default_scenarios, scenarios_of
 from specverify.core.types import Request, Trace
+from specverify.exact.choices import EnumerationBudget
 from specverify.exact.errors import NotEnumerable, ReusedRandomness
 from specverify.exact.law import enumerate_law
 from specverify.laws.sequence import completed_distance
@@ -26,7 +27,9 @@ _PLAIN_IS_ROUNDING = 20.0
 _SHOWN_TOKENS = 6
 # Ordinary calls that must agree with the enumerated law: a check of the enumeration, not of the engine.
 _CROSS_CHECK_CALLS = 200
-_CROSS_CHECK_SECONDS = 1.0
+_CROSS_CHECK_SECONDS = 0.5
+# One enumeration that takes longer is given up: the stream check judges that scenario too.
+_MOST_SECONDS = 60.0
 # Calls spent on learning what the draft law was at the place of failure, only after a failure.
 _CALLS_FOR_DRAFT_ROW = 200
 
@@ -136,10 +139,14 @@ def _enumerate(subject: Any, request: Request, *, speculate: bool) -> _Enumerate
         return tuple(trace.token_ids[: request.max_new_tokens])
 
     seconds = _CROSS_CHECK_SECONDS if speculate else 0.25 * _CROSS_CHECK_SECONDS
+    is_double = noise.dtype_of(engine) == "float64"
     exact = enumerate_law(
-        program, cross_check_calls=_CROSS_CHECK_CALLS, cross_check_seconds=seconds,
+        program,
+        budget=EnumerationBudget(max_seconds=_MOST_SECONDS, replay_tolerance=1e-9 if is_double else 1e-6),
+        cross_check_calls=_CROSS_CHECK_CALLS,
+        cross_check_seconds=seconds,
         reset=getattr(engine, "reset", None),
-    )  # fmt: skip
+    )
     law = {tuple(int(token) for token in tokens): float(p) for tokens, p in exact.probabilities.items()}
     return _Enumerated(law, exact.num_runs, seen)
 
@@ -156,6 +163,7 @@ def _count(seen: Counter[str], trace: Trace) -> None:
         seen["drafted"] += step.num_draft_tokens
         seen["accepted"] += step.num_accepted
         seen["rejected"] += step.is_rejection
+        seen["bonus"] += not step.is_rejection and len(step.token_ids) > step.num_accepted
         ends = set(trace.request.eos_token_ids)
         seen["end-inside-draft"] += any(token in ends for token in step.draft_token_ids[: step.num_accepted])
 

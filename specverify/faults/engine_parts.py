@@ -2,14 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from specverify.core.capabilities import Capability
+from specverify.core.scenario import EOS_OPTION, Purpose, Scenario, default_scenarios
+from specverify.core.types import SamplingParams
 from specverify.faults.fault import Fault
+from specverify.probe import default_probe
 from specverify.reference.engine import ReferenceEngine
-from specverify.reference.subject import Parts, reference_subject
+from specverify.reference.subject import Parts, ReferenceSubject, reference_subject
 from specverify.reference.verifiers import Verifier
+
+# Two draft tokens: a second place in the draft, and few enough paths for an enumeration of whole calls.
+NUM_DRAFT_TOKENS = 2
+_WHOLE = Parts()
+_STREAM_TOKENS = 48
+# Prefill's token, two draft tokens and a bonus token, or a rejection and what follows it.
+_EXACT_TOKENS = 4
+_EXACT_OPTION_TOKENS = 3
+
+
+def probe_engine(
+    name: str, *, proposer: str = "draft-model", parts: Parts = _WHOLE, every_option: bool = True, **options: Any
+) -> ReferenceSubject:
+    """The reference engine on the default probe pair, asked in the scenarios that every engine specimen is asked in.
+
+    every_option: enumerate a call for each sampling option, not only for plain sampling.
+    """
+    pair = default_probe()
+    prompts = pair.lookup_prompts if proposer == "n-gram" else pair.prompts
+    options.setdefault("num_draft_tokens", NUM_DRAFT_TOKENS)
+    options.setdefault("own_scenarios", scenarios(prompts, pair.eos_token_id, every_option=every_option))
+    return reference_subject(pair, name=name, proposer=proposer, parts=parts, **options)
+
+
+def scenarios(prompts: Sequence[tuple[int, ...]], eos_token_id: int, *, every_option: bool) -> tuple[Scenario, ...]:
+    """The standard streams; exact scenarios narrow enough for a laptop: one with a bonus token, one for each option."""
+    streams = default_scenarios(prompts, (eos_token_id,), max_new_tokens=_STREAM_TOKENS)
+    narrow = SamplingParams(top_k=2)
+    penalised = replace(narrow, repetition_penalty=1.5)
+    few = _EXACT_OPTION_TOKENS
+    exact = (
+        ("top-k 2", "", narrow, (), _EXACT_TOKENS),
+        ("temperature 0.6", "temperature", replace(narrow, temperature=0.6), (), few),
+        ("top-p 0.7", "top_p", SamplingParams(top_k=3, top_p=0.7), (), few),
+        ("repetition penalty 1.5", "repetition_penalty", penalised, (), few),
+        ("end token", EOS_OPTION, SamplingParams(top_k=3), (eos_token_id,), few),
+    )
+    wanted = exact if every_option else exact[:1]
+    return (
+        *(scenario for scenario in streams if scenario.purpose is not Purpose.EXACT),
+        *(Scenario(n, Purpose.EXACT, law, tuple(prompts[:1]), t, e, option) for n, option, law, e, t in wanted),
+    )
 
 
 def engine_fault(
@@ -28,7 +74,7 @@ def engine_fault(
     broken one. options: as of reference_subject.
     """
     parts = Parts(engine_class=engine, proposer_mixin=draft_side, make_verifier=verifier)
-    return Fault(name, sentence, report, lambda: reference_subject(name=name, parts=parts, **options))
+    return Fault(name, sentence, report, lambda: probe_engine(name, parts=parts, **options))
 
 
 class DeclaredLossy:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specverify.faults.engine_parts import DeclaredLossy, engine_fault
+from specverify.faults.engine_parts import DeclaredLossy, engine_fault, probe_engine
 from specverify.faults.engine_rules import MixesDraftIn
 from specverify.faults.fault import Fault
 from specverify.reference.batch import RunningRequest
 from specverify.reference.engine import ReferenceEngine
-from specverify.reference.subject import Parts, reference_subject
+from specverify.reference.subject import Parts
 
 
 class _EosOnlyLast(ReferenceEngine):
@@ -73,7 +73,7 @@ class _SpeculationOff(ReferenceEngine):
 
 
 def _understated() -> DeclaredLossy:
-    subject = reference_subject(name="lossy-distance-understated", parts=Parts(engine_class=MixesDraftIn))
+    subject = probe_engine("lossy-distance-understated", parts=Parts(engine_class=MixesDraftIn))
     return DeclaredLossy(subject, reason="mixes three tenths of the draft law in", distance=0.01)
 
 
