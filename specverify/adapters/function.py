@@ -13,6 +13,7 @@ from specverify.adapters.function_arguments import ArgumentCache, arguments_for
 from specverify.adapters.function_arrays import as_nested, is_changed, rounded_law, snapshot
 from specverify.adapters.function_dialect import (
     DTYPES,
+    KINDS,
     LAYOUTS,
     RNG_KINDS,
     Dialect,
@@ -83,6 +84,8 @@ class FunctionSubject:
         self._setup = setup
         self._setup_takes_case = bool(setup and signature_of(setup))
         require_choice("dtype", dtype, DTYPES)
+        for one in [kind] if isinstance(kind, str) else (kind or {}).values():
+            require_choice("kind", one, KINDS)
         if layout is not None:
             require_choice("layout", layout, LAYOUTS)
         if rng_kind is not None:

@@ -70,7 +70,7 @@ class Reader:
         changed = tuple(name for name, old in copies.items() if is_changed(old, arguments[name]))
         given = {name: arguments[name] if copies.get(name) is None else copies[name] for name in self.roles.values()}
         cases = self._cases(given, arguments)
-        form = self.returns or _form_by_structure(answer, self.name)
+        form = self.returns or _form_by_structure(answer, self.name, len(cases))
         try:
             parts = tuple(as_nested(part) for part in select_parts(answer, form))
             outputs = [read_output(parts, form, case, row, len(cases)) for row, case in enumerate(cases)]
@@ -137,8 +137,13 @@ def _as_float_array(value: Any) -> NDArray[np.float64]:
     return np.asarray(value, dtype=np.float64)
 
 
-def _form_by_structure(answer: Any, name: str) -> ReturnForm:
-    value = as_nested(answer) if isinstance(answer, (tuple, list)) or hasattr(answer, "tolist") else answer
+def _form_by_structure(answer: Any, name: str, num_rows: int) -> ReturnForm:
+    """What an answer must be by its shape alone: live calls allow no trials."""
+    is_array = hasattr(answer, "tolist")
+    value = as_nested(answer) if is_array or isinstance(answer, (tuple, list)) else answer
+    is_batch = isinstance(value, tuple) and len(value) == num_rows and all(isinstance(row, tuple) for row in value)
+    if is_array or (isinstance(answer, list) and (num_rows > 1 or is_batch)):
+        return ReturnForm()
     form = structural_form(value)
     if form is None and isinstance(value, tuple) and len(value) == 2 and fields_of(answer) is None:
         form = ReturnForm(("num_accepted", "final_token_id"))
