@@ -54,7 +54,7 @@ def fails(subject: Any, context: CheckContext) -> Iterator[Finding]:
         table=Table([["observed", "3"], ["wanted", "4"]]),
         not_noise="Not noise.",
         likely_cause="an off-by-one row.",
-        details={"observed_law": [0.0, 1.0], "wanted_law": [1.0, 0.0]},
+        details={"observed": [0.0, 1.0], "wanted": [1.0, 0.0]},
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,11 @@ def render_html(report: Report) -> str:
     template = resources.files("specverify.report").joinpath("template.html").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     subjects = [
-        {"name": name, "results": [_view(result) for result in report.results if result.subject == name]}
+        {
+            "name": name,
+            "results": list(_in_reading_order(report, name)),
+            "unsupported": list(_unsupported(report, name)),
+        }
         for name in dict.fromkeys(result.subject for result in report.results)
     ]
     return environment.from_string(template).render(
@@ -30,6 +34,23 @@ def render_html(report: Report) -> str:
         counts=[(outcome.value, report.count(outcome)) for outcome in Outcome],
         failed=report.count(Outcome.FAILED) > 0,
     )
+
+
+# What a reader looks for first comes first.
+_READING_ORDER = (Outcome.FAILED, Outcome.CRASHED, Outcome.INCONCLUSIVE, Outcome.PASSED)
+
+
+def _in_reading_order(report: Report, subject: str) -> Iterator[Mapping[str, Any]]:
+    for outcome in _READING_ORDER:
+        for result in report.results:
+            if result.subject == subject and result.outcome is outcome:
+                yield _view(result)
+
+
+def _unsupported(report: Report, subject: str) -> Iterator[Mapping[str, Any]]:
+    for result in report.results:
+        if result.subject == subject and result.outcome is Outcome.UNSUPPORTED:
+            yield {"id": result.check_id, "reason": result.reason}
 
 
 def write_html(report: Report, path: Path) -> None:

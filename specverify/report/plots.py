@@ -13,11 +13,11 @@ _WIDTH, _HEIGHT, _MAX_BARS = 560, 160, 40
 
 
 def law_plot(details: Mapping[str, Any]) -> str:
-    """Observed and wanted law side by side, from the keys `observed_law` and `wanted_law` (equal lengths)."""
-    observed, wanted = details.get("observed_law"), details.get("wanted_law")
-    if observed is None or wanted is None or len(observed) != len(wanted) or not len(wanted):
+    """Observed and wanted law side by side, from the details `observed` and `wanted` where both are laws."""
+    observed, wanted = details.get("observed"), details.get("wanted")
+    if not (_is_law(observed) and _is_law(wanted)) or len(observed) != len(wanted):
         return ""
-    labels = [escape(str(label)) for label in details.get("law_labels") or range(len(wanted))]
+    labels = [escape(str(label)) for label in details.get("labels") or range(len(wanted))]
     rows = list(zip(labels, observed, wanted, strict=True))[:_MAX_BARS]
     top = max(max(float(o), float(w)) for _, o, w in rows) or 1.0
     slot = _WIDTH / len(rows)
@@ -51,6 +51,11 @@ def margin_plot(figures: Mapping[str, Any]) -> str:
         f'<text x="{_WIDTH}" y="{_HEIGHT + 14}" text-anchor="end">{last:,.0f} tokens</text>'
     )
     return _svg(lines, "evidence against the claim over the tokens seen", _HEIGHT + 20)
+
+
+def _is_law(value: Any) -> bool:
+    """Whether value is a list of at least two numbers; many findings have one number or a word there."""
+    return isinstance(value, (list, tuple)) and len(value) > 1 and all(isinstance(x, (int, float)) for x in value)
 
 
 def _bar(x: float, width: float, share: float, kind: str, title: str) -> str:

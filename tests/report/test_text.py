@@ -13,7 +13,7 @@ LONG = Finding(
     not_noise="Not noise: counts are exact.",
     where=[f"where {number}" for number in range(20)],
     likely_cause="the rollback keeps one row too many.",
-    details={"observed_law": [0.25, 0.75], "wanted_law": [0.5, 0.5], "law_labels": ["<a>", "b"]},
+    details={"observed": [0.25, 0.75], "wanted": [0.5, 0.5], "labels": ["<a>", "b"]},
 )
 
 
