@@ -299,6 +299,11 @@ def plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
+def shown(value: Any) -> Any:
+    """A scalar as the program gets it: open, or decided where the program insists on ordinary numbers."""
+    return value.resolve() if isinstance(value, Deferred) and not value.run.defers_items else value
+
+
 def resolved(value: Any) -> Any:
     """The value itself, decided if it was deferred."""
     return value.resolve() if isinstance(value, Deferred) else value

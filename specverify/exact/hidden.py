@@ -22,10 +22,11 @@ class HiddenGenerators:
         self._states = [(thing, owners[type(thing)], owners[type(thing)].generator_state(thing)) for thing in found]
 
     def require_untouched(self) -> None:
-        """Raises NotEnumerable where the program drew from one of them."""
+        """Raises NotEnumerable where the program drew from one of them. For the first run: replays seed some anew."""
         for thing, front_end, state in self._states:
             if front_end.generator_state(thing) != state:
                 raise NotEnumerable(
                     "the program draws from a generator that was made before it was called; pass the generator in",
                     f"{type(thing).__module__}.{type(thing).__name__}",
                 )
+        self._states = []

@@ -30,7 +30,8 @@ def whole_number(*args: Any) -> Any:
 class IntCalls:
     """The functions whose int() calls were redirected; undo() puts their own code back."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_enabled: bool = True) -> None:
+        self.is_enabled = is_enabled and IS_SUPPORTED
         self._replaced: list[tuple[FunctionType, CodeType]] = []
         self._seen: set[CodeType] = set()
         self._globals: list[dict[str, Any]] = []
@@ -39,7 +40,7 @@ class IntCalls:
         """Redirects the int() calls of the function that runs in this frame, if it can be found; says whether."""
         code = frame.f_code
         is_ours = str(frame.f_globals.get("__name__", "")).startswith("specverify.")
-        if not IS_SUPPORTED or is_ours or code in self._seen or "int" in frame.f_globals:
+        if not self.is_enabled or is_ours or code in self._seen or "int" in frame.f_globals:
             return False
         self._seen.add(code)
         function = _function_of(code, frame.f_globals)

@@ -92,7 +92,7 @@ def enumerate_law(
 
 def _take_plain_ints(front_ends: Sequence[FrontEnd], error: NotEnumerable) -> bool:
     """Whether the failure may come from undecided numbers that are no ints, and front ends can give real ones."""
-    may_be_types = isinstance(error, UnsoundEnumeration) or isinstance(error.__cause__, TypeError | AttributeError)
+    may_be_types = isinstance(error, UnsoundEnumeration) or isinstance(error.__cause__, Exception)
     deferring = [front_end for front_end in front_ends if may_be_types and getattr(front_end, "defers_items", False)]
     for front_end in deferring:
         front_end.defers_items = False  # type: ignore[attr-defined]
@@ -111,14 +111,15 @@ def _enumerate_once(
     progress: Progress | None,
 ) -> ExactLaw:
     started = time.monotonic()
-    int_calls = IntCalls()
+    int_calls = IntCalls(is_enabled=all(getattr(front_end, "defers_items", True) for front_end in fronts))
+    hidden = HiddenGenerators(fronts)
     with ExitStack() as stack:
         stack.callback(int_calls.undo)
         for front_end in fronts:
             stack.enter_context(front_end.installed())
         while True:
             search = _Search(program, fronts, ChoiceStack(budget), reset, seed, int_calls)
-            if search.explore(progress):
+            if search.explore(hidden, progress):
                 break
     probabilities = search.probabilities()
     total = math.fsum(probabilities.values())
@@ -170,13 +171,12 @@ class _Search:
         self._law: dict[Any, float] = {}
         self._repeated: dict[Any, list[float]] = {}
 
-    def explore(self, progress: Progress | None) -> bool:
+    def explore(self, hidden: HiddenGenerators, progress: Progress | None) -> bool:
         """Runs every path. Paths 1, 2, 4, 8, ... and the last are replayed under other placeholders and seeds.
 
         False where the program's int() calls were redirected on the way, so that it must begin again.
         """
         reported = time.monotonic()
-        hidden = HiddenGenerators(self.front_ends)
         more = True
         while more:
             self.stack.begin_run()

@@ -105,7 +105,7 @@ class _Standin(NDArrayOperatorsMixin):
         rows = self.ravel() if axis is None else self.reorganised(lambda column: np.moveaxis(column, axis, -1))
         if rows.ndim == 1:
             value = function(rows)
-            return DeferredArray.of(self.run, value, (1,) * self.ndim) if keepdims else value
+            return DeferredArray.of(self.run, value, (1,) * self.ndim) if keepdims else deferred.shown(value)
         outer = rows.shape[:-1]
         flat = rows.reshape((-1, rows.shape[-1]))
         results = [function(flat[index]) for index in range(flat.shape[0])]
@@ -212,7 +212,7 @@ class DeferredArray(_Standin):
 
     def __getitem__(self, index: Any) -> Any:
         part = self.values[_plain_index(index)]
-        return DeferredArray(self.run, part) if isinstance(part, np.ndarray) else part
+        return DeferredArray(self.run, part) if isinstance(part, np.ndarray) else deferred.shown(part)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         self.values[_plain_index(index)] = value.values if isinstance(value, DeferredArray) else value
@@ -313,7 +313,7 @@ class ConditionArray(DeferredArray):
 
     def __getitem__(self, index: Any) -> Any:
         part = self.conditions[_plain_index(index)]
-        return selections.condition_at(part, ()) if part.shape == () else ConditionArray(part)
+        return deferred.shown(selections.condition_at(part, ())) if part.shape == () else ConditionArray(part)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise self.run.refuse("an array of undecided comparisons is written to", "assignment")

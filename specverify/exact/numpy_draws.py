@@ -17,7 +17,7 @@ from numpy import array, asarray
 from numpy.typing import NDArray
 
 from specverify.exact import algebra
-from specverify.exact.deferred import Deferred
+from specverify.exact.deferred import Deferred, shown
 from specverify.exact.leaves import Piecewise
 from specverify.exact.numpy_arrays import DeferredArray, SymbolArray
 from specverify.exact.run import Run
@@ -118,7 +118,7 @@ class Draws:
 
     def _tabled(self, kind: str, edges: NDArray[np.float64], values: NDArray[Any], size: Any, operation: str) -> Any:
         if size is None:
-            return Piecewise(self.run, self.read_one(kind), edges, values, operation)
+            return shown(Piecewise(self.run, self.read_one(kind), edges, values, operation))
         shape = sizes(size)
         variables = self.read(kind, math.prod(shape))
         leaves = [Piecewise(self.run, int(variable), edges, values, operation) for variable in variables]

@@ -46,6 +46,7 @@ class NumpyFront:
     generator_types: tuple[type, ...] = (_RealGenerator, _RealRandomState)
 
     def __init__(self) -> None:
+        self.defers_items = True
         self._run: Run | None = None
         self._global: SymbolicRandomState | None = None
         self._bit_generators: dict[int, tuple[Any, Draws]] = {}
@@ -66,6 +67,7 @@ class NumpyFront:
 
     def begin_run(self, run: Run) -> None:
         self._run = run
+        run.defers_items = self.defers_items
         self._bit_generators = {}
         self._global = None
 

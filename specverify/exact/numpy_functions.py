@@ -67,7 +67,7 @@ def _searchsorted(run: Run, row: Any, value: Any, side: str = "left", sorter: An
         return np.searchsorted(_decided(row), decided(value), side=side)  # type: ignore[call-overload]
     row = _decided(row)
     if isinstance(value, Symbol):
-        return selections.search(value.block(), row)
+        return deferred.shown(selections.search(value.block(), row))
     block = as_block(run, value)
     flat = block.reshaped((block.size,))
     results = [selections.search(flat[index : index + 1], row) for index in range(flat.size)]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy import array, asarray
 
+from specverify.exact.deferred import shown
 from specverify.exact.leaves import Piecewise
 from specverify.exact.numpy_arrays import SymbolArray
 from specverify.exact.patching import replaced
@@ -103,7 +104,7 @@ class SymbolicRandom(_RealRandom):
             raise ValueError("Total of weights must be finite")
         # bisect(cum_weights, random() * total, 0, n - 1) in CPython's random.py.
         edges = asarray(cum_weights[:-1], dtype=np.float64) / total
-        return [Piecewise(self.run, self._read("double"), edges, values, "random.choices") for _ in range(k)]
+        return [shown(Piecewise(self.run, self._read("double"), edges, values, "random.choices")) for _ in range(k)]
 
     def __copy__(self) -> SymbolicRandom:
         twin = SymbolicRandom(self.run, self.stream, self._reseeded)
@@ -122,7 +123,7 @@ class SymbolicRandom(_RealRandom):
         if values is None:
             raise self.run.refuse(f"a draw among {count} integers", f"random.{operation}")
         edges = np.arange(1, count) / count
-        return Piecewise(self.run, self._read(f"integers:{count}"), edges, values, f"random.{operation}")
+        return shown(Piecewise(self.run, self._read(f"integers:{count}"), edges, values, f"random.{operation}"))
 
 
 def _refusing(name: str) -> Any:

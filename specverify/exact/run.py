@@ -42,6 +42,8 @@ class Run:
         self._held: dict[int, Any] = {}
         self._intervals: dict[int, tuple[float, float]] = {}
         self._table: SymbolTable | None = None
+        # False where a program insists on Python's own ints and bools: then every scalar is decided at once.
+        self.defers_items = True
         # Frames that called int() on an open draw; None where nobody wants to know.
         self.int_calls: list[FrameType] | None = None
         self.front_end_state: dict[Any, Any] = {}

@@ -14,7 +14,7 @@ import numpy as np
 from numpy import array
 
 from specverify.exact import algebra, conditions
-from specverify.exact.deferred import Deferred
+from specverify.exact.deferred import Deferred, shown
 from specverify.exact.leaves import Condition
 from specverify.exact.run import Run
 from specverify.exact.symbols import LOG_E, POWER_E, POWER_U, Form, Symbols
@@ -173,7 +173,7 @@ class Symbol:
         else:
             thresholds, directions = conditions.thresholds(self.block(), array(number))
             threshold, increasing = float(thresholds), bool(directions)
-        return Condition(self.run, self.variable, threshold, increasing == operation.startswith("less"))
+        return shown(Condition(self.run, self.variable, threshold, increasing == operation.startswith("less")))
 
     def __lt__(self, other: Any) -> Any:
         return self.compare("less", other)

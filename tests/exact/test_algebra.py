@@ -109,7 +109,7 @@ def test_values_follow_the_arithmetic(name, steps, u):
 def test_thresholds_invert_values(name, steps, u, v):
     """Comparing a symbol with its value at v decides exactly whether U lies on the right side of v."""
     run = new_run()
-    block, taken = derived(run, name, steps)
+    block, _ = derived(run, name, steps)
     if block is None or abs(u - v) < 1e-3:
         return
     with np.errstate(all="ignore"):
@@ -135,9 +135,10 @@ def test_scalars_and_blocks_agree(name, steps, number):
         try:
             block = applied(block, step)
         except NotEnumerable:
-            for other in (lambda step=step: applied(plain, step), lambda step=step: applied_to_scalar(scalar, step)):
-                with pytest.raises(NotEnumerable):
-                    other()
+            with pytest.raises(NotEnumerable):
+                applied(plain, step)
+            with pytest.raises(NotEnumerable):
+                applied_to_scalar(scalar, step)
             return
         plain, scalar = applied(plain, step), applied_to_scalar(scalar, step)
         if block.variable[0] < 0:

@@ -102,8 +102,8 @@ def test_vector_comparisons_fork_only_up_to_the_first_rejection():
         lambda accepted: np.argmax(np.concatenate([~accepted, [True]])),
         lambda accepted: int((np.cumsum(~accepted) == 0).sum()),
         lambda accepted: accepted.tolist().index(False) if not accepted.all() else len(accepted),
-        lambda accepted: (np.flatnonzero(~accepted).tolist() + [len(accepted)])[0],
-        lambda accepted: (np.where(~accepted)[0].tolist() + [len(accepted)])[0],
+        lambda accepted: [*np.flatnonzero(~accepted).tolist(), len(accepted)][0],
+        lambda accepted: [*np.where(~accepted)[0].tolist(), len(accepted)][0],
     ],
 )
 def test_every_way_to_count_accepted_tokens_has_the_same_law(count):

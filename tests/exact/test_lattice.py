@@ -30,7 +30,7 @@ def batched(draft, draft_probs, target_probs, uniforms):
     rows = np.concatenate([np.maximum(target_probs[:k] - draft_probs, 0.0), target_probs[k:]])
     cumulative = np.cumsum(rows / rows.sum(axis=1, keepdims=True), axis=1)[n]
     finals = np.minimum((cumulative <= uniforms[:, k:]).sum(axis=1), rows.shape[1] - 1)
-    return [(*draft[:count], final) for count, final in zip(n, finals)]
+    return [(*draft[:count], final) for count, final in zip(n, finals, strict=True)]
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

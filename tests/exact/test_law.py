@@ -37,7 +37,7 @@ def entropy_token():
 
 def test_hidden_randomness_is_not_called_deterministic():
     """Ordinary calls that differ betray randomness that no front end saw."""
-    with pytest.raises(NotEnumerable, match="not repeatable|randomness is hidden"):
+    with pytest.raises(NotEnumerable, match=r"not repeatable|randomness is hidden"):
         enumerate_law(lambda source: entropy_token(), allow_deterministic=True)
 
 
@@ -115,7 +115,7 @@ def test_a_random_value_kept_from_an_earlier_call_is_refused():
         kept.append(source.numpy_generator().random())
         return int(kept[0] < 0.5)
 
-    with pytest.raises(NotEnumerable, match="earlier call|not repeatable"):
+    with pytest.raises(NotEnumerable, match=r"earlier call|not repeatable"):
         enumerate_law(program)
 
 
@@ -282,3 +282,23 @@ def test_clipped_mass_is_reported():
 
     assert pytest.approx(3e-20) == law.clipped_mass
     assert pytest.approx({0: 0.2, 1: 0.3, 2: 0.5}) == law.probabilities
+
+
+@pytest.mark.parametrize(
+    "insist",
+    [
+        lambda value: value if isinstance(value, int) else -1,
+        lambda value: value if type(value) is int else -1,
+        lambda value: value.bit_length(),
+    ],
+)
+def test_programs_that_insist_on_ints_are_enumerated_with_decided_ones(insist):
+    """Where an open draw is not good enough, because it is no int, the law is enumerated again with real ints."""
+
+    def program(source):
+        token = int(source.numpy_generator().choice(2, p=[0.25, 0.75]))
+        return insist(token)
+
+    law = enumerate_law(program)
+
+    assert pytest.approx({0: 0.25, 1: 0.75}) == law.probabilities
