@@ -15,7 +15,9 @@ _WIDTH, _HEIGHT, _MAX_BARS = 560, 160, 40
 def law_plot(details: Mapping[str, Any]) -> str:
     """Observed and wanted law side by side, from the details `observed` and `wanted` where both are laws."""
     observed, wanted = details.get("observed"), details.get("wanted")
-    if not (_is_law(observed) and _is_law(wanted)) or len(observed) != len(wanted):
+    if observed is None or wanted is None or not (_is_law(observed) and _is_law(wanted)):
+        return ""
+    if len(observed) != len(wanted):
         return ""
     labels = [escape(str(label)) for label in details.get("labels") or range(len(wanted))]
     rows = list(zip(labels, observed, wanted, strict=True))[:_MAX_BARS]
@@ -27,6 +29,7 @@ def law_plot(details: Mapping[str, Any]) -> str:
         + f'<text x="{(i + 0.5) * slot:.1f}" y="{_HEIGHT + 14}" text-anchor="middle">{label}</text>'
         for i, (label, o, w) in enumerate(rows)
     )
+    bars += '<text x="0" y="-2">grey: wanted, red: observed</text>'
     return _svg(bars, "observed beside wanted probability of each token", _HEIGHT + 20)
 
 
