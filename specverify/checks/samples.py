@@ -14,7 +14,7 @@ from specverify.checks.registry import CheckContext
 from specverify.core.capabilities import Capability
 from specverify.core.scenario import EOS_OPTION, Scenario
 from specverify.core.types import SamplingParams, Trace
-from specverify.laws.sampling import law_from_logits, processed_logits
+from specverify.laws.sampling import law_from_logits, processed_logits, softmax
 from specverify.stats.pit import PitStream
 
 Array = NDArray[np.float64]
@@ -156,20 +156,21 @@ def laws_of(logits: Array, trace: Trace, sampling: SamplingParams) -> Array:
 def _is_at_the_edge(logits: Array, token: int, trace: Trace, index: int, edge: float) -> bool:
     """Whether slightly wider filters let the token in: then float32 and float64 may rightly disagree about it."""
     sampling = trace.request.sampling
-    wider = replace(
-        sampling, top_k=0, top_p=min(1.0, sampling.top_p + edge), min_p=max(0.0, sampling.min_p * (1.0 - edge))
-    )
     values = processed_logits(
         logits,
-        replace(wider, top_p=1.0, min_p=0.0),
+        replace(sampling, top_k=0, top_p=1.0, min_p=0.0),
         prompt_token_ids=trace.request.prompt_token_ids,
         output_token_ids=trace.token_ids[:index],
     )
     if sampling.top_k:
-        threshold = np.partition(values, -sampling.top_k)[-sampling.top_k] - edge
-        values = np.where(values < threshold, -np.inf, values)
-    law = law_from_logits(values, SamplingParams(top_p=wider.top_p, min_p=wider.min_p))
-    return bool(law[token] > 0.0)
+        threshold = np.partition(values, -min(sampling.top_k, len(values)))[-min(sampling.top_k, len(values))]
+        values = np.where(values < threshold - edge, -np.inf, values)
+    law = softmax(values)
+    # Which of two nearly equal tokens comes first is rounding too: only clearly likelier ones count as before it.
+    mass_before = float(law[law > law[token] * (1.0 + edge)].sum())
+    is_inside_top_p = sampling.top_p >= 1.0 or mass_before < sampling.top_p + edge
+    is_inside_min_p = law[token] >= sampling.min_p * law.max() * (1.0 - edge)
+    return bool(law[token] > 0.0 and is_inside_top_p and is_inside_min_p)
 
 
 def rounds(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
 
 from specverify.core.types import Request
-from specverify.laws.mistakes import MISTAKES
+from specverify.laws.mistakes import MISTAKES, Mistake
 from specverify.laws.sequence import total_variation
 from specverify.laws.steps import Law, StepRule, step_law
 from specverify.laws.tree import Conditional
@@ -18,6 +20,10 @@ Tokens: TypeAlias = tuple[int, ...]
 
 # A share of the draft law below this is not told from rounding.
 _LEAST_SHARE = 1e-3
+_NAMED = 2
+_MIXTURE = "target-mixed-with-draft"
+# A strength found by search fits to about this total variation.
+_SEARCHED = 1e-5
 
 
 def conditional_of(law: Mapping[Tokens, float], vocab_size: int) -> Conditional:
@@ -49,34 +55,69 @@ def likely_cause(
     num_draft_tokens: int,
     tolerance: float,
 ) -> str:
-    """A sentence, only where the law that the mistake predicts is the law that was seen."""
+    """A sentence, only where the law that the mistake predicts is the law that was seen.
+
+    Two mistakes may predict one and the same law (accepting everything, and replacing rejected tokens by what the
+    draft had too much of): then both are named. More than two name nothing.
+
+    First the named mistakes as they are, then those with a strength (a factor, a share), then a mixture of target and
+    draft at the place of failure alone. A draft law that is known at some places only gives no cause.
+    """
     if draft is None:
         return ""
+    call = _Call(law, request, target, draft, num_draft_tokens)
     try:
-        share = mixture_share(conditional_of(law, len(target(())))(prefix), target(prefix), draft(prefix), tolerance)
-    except KeyError:  # the draft law is known at some places only
+        fitting = [m for m in MISTAKES if m.family is None and call.distance(m.rule) <= tolerance]
+        if not fitting:
+            strongest = [call.best_strength(m) for m in MISTAKES if m.family is not None]
+            fitting = [m for m, distance in strongest if distance <= max(tolerance, _SEARCHED)]
+        seen = conditional_of(law, len(target(())))(prefix)
+        share = mixture_share(seen, target(prefix), draft(prefix), tolerance)
+    except KeyError:
         return ""
-    if share is not None:
+    if 1 <= len(fitting) <= _NAMED and fitting[0].name != _MIXTURE:
+        sentence = ", or ".join(mistake.sentence.rstrip(".") for mistake in fitting)
+        alone = "it alone predicts" if len(fitting) == 1 else "only these predict"
+        return f"the verifier {sentence}. Of all {len(MISTAKES)} known mistakes {alone} this law."
+    if share is not None and (not fitting or fitting[0].name == _MIXTURE):
         return (
-            f"lossy: what is emitted is {1 - share:.3g} x target + {share:.3g} x draft, which fits to {tolerance:.0e}. "
-            "If that is intended, declare lossy_by_design."
+            f"lossy: what is emitted there is {1 - share:.3g} x target + {share:.3g} x draft, which fits to "
+            f"{tolerance:.0e}. If that is intended, declare lossy_by_design."
         )
-    fitting = []
-    for mistake in MISTAKES:
-        for room in (1, 0):
-            try:
-                predicted = sequence_law_of_rule(
-                    mistake.rule, draft, target, request, num_draft_tokens=num_draft_tokens, room=room
-                )
-            except KeyError:
-                return ""
-            if total_variation(predicted, law) <= tolerance:
-                fitting.append(mistake)
-                break
-    if len(fitting) != 1:
-        return ""
-    sentence = fitting[0].sentence.rstrip(".")
-    return f"the verifier {sentence}. That predicts this law, of all {len(MISTAKES)} known mistakes it alone."
+    return ""
+
+
+@dataclass(frozen=True, eq=False)
+class _Call:
+    """What was seen of one call, and how far the law that a rule predicts is from it."""
+
+    law: Mapping[Tokens, float]
+    request: Request
+    target: Conditional
+    draft: Conditional
+    num_draft_tokens: int
+
+    def distance(self, rule: StepRule) -> float:
+        """Total variation; the nearer of the two ways to draft close to the limit."""
+        return min(
+            total_variation(
+                sequence_law_of_rule(
+                    rule, self.draft, self.target, self.request, num_draft_tokens=self.num_draft_tokens, room=room
+                ),
+                self.law,
+            )
+            for room in (1, 0)
+        )
+
+    def best_strength(self, mistake: Mistake) -> tuple[Mistake, float]:
+        """The mistake at the strength that fits best, and how well it fits."""
+        family = mistake.family
+        assert family is not None
+        found = minimize_scalar(
+            lambda value: self.distance(family(float(value))), bounds=(mistake.low, mistake.high), method="bounded",
+            options={"xatol": 1e-9, "maxiter": 60},
+        )  # fmt: skip
+        return mistake.at(float(found.x)), float(found.fun)
 
 
 def mixture_share(
@@ -91,7 +132,7 @@ def mixture_share(
         return None
     share = float((seen - wanted) @ direction) / length
     misfit = 0.5 * float(np.abs(seen - wanted - share * direction).sum())
-    if misfit > 10 * tolerance or not _LEAST_SHARE < share <= 1.0 + tolerance:
+    if misfit > 10 * tolerance or not _LEAST_SHARE < share < 1.0 - _LEAST_SHARE:
         return None
     return share
 
