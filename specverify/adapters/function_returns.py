@@ -161,7 +161,12 @@ def infer_form(
     given: what the user said the parts are; only padding, prefix and batch rows are left to find out.
     """
     best: tuple[ReturnForm, int] | None = None
-    for form in _candidates(answers[0][0]) if given is None else _variants(given):
+    forms = _candidates(answers[0][0]) if given is None else _variants(given)
+    named = structural_form(answers[0][0]) if given is None and not isinstance(answers[0][0], tuple) else None
+    if named is not None and any(_matches(value, named, case, expected) for value, case, expected in answers):
+        # Fields that say what they are: one that is wrong now and then is a finding, not another meaning.
+        forms = [named]
+    for form in forms:
         matches = sum(_matches(value, form, case, expected) for value, case, expected in answers)
         if matches > (best[1] if best else 0):
             best = (form, matches)

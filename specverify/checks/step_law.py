@@ -26,6 +26,8 @@ from specverify.laws.residual import acceptance_efficiency
 _MAX_SECONDS = 60.0
 # Impossible tokens are proof; this is only the dust of summing probabilities.
 _IMPOSSIBLE = 1e-15
+# Cases sampled after the one that was refuted.
+_MORE_CASES = 4
 
 
 @dataclass
@@ -52,7 +54,8 @@ class _Evidence:
         "verify-top-p-on-target-only", "verify-accepts-slightly-more", "verify-target-in-bfloat16",
         "verify-target-in-float16", "verify-block-stops-at-first", "verify-mixes-draft-into-target",
         "verify-kept-after-rejection", "verify-uniform-shared-by-positions", "verify-uniform-is-zero",
-        "verify-softmax-twice", "verify-greedy-for-all", "verify-rows-mixed-up", "verify-drops-bonus-of-long-drafts",
+        "verify-softmax-twice", "verify-greedy-for-all", "verify-rows-mixed-up", "verify-counts-every-flag",
+        "verify-first-draft-unchecked", "verify-noise-reused", "verify-point-mass-keeps-draft",
     ),
     source="arXiv 2211.17192, appendix A.1; the criterion for any method: completed with tokens from the target, what "
     "a step emits must follow the target's sequence law",
@@ -94,12 +97,15 @@ def _gather(subject: VerifySubject, context: CheckContext) -> _Evidence:
         evidence.reason = str(error)
         evidence.exact, left = _one_by_one(subject, scenarios, context)
     context.shared["step-not-enumerable"] = evidence.reason
+    num_after = 0
     for number, scenario in enumerate(left if evidence.reason else ()):
         context.progress("sampling verify steps", number, len(left))
         streams = context.streams.generator("lossless.step-law", number)
         alpha = context.alpha / max(1, len(left))
         evidence.sampled.append(sample_step(subject, scenario, streams, alpha=alpha, effort=context.effort))
-        if evidence.sampled[-1].is_refuted:
+        # One case decides; some more tell which mistake it is.
+        num_after += int(any(sampled.is_refuted for sampled in evidence.sampled))
+        if num_after > _MORE_CASES:
             break
     if not evidence.exact and not evidence.sampled:
         raise Inconclusive("no case could be run")

@@ -181,8 +181,9 @@ class KeptAfterRejection(TokenwiseVerifier):
 
 
 class CountOneMore(TokenwiseVerifier):
-    def answer(self, draft_token_ids: NDArray[np.int64], tokens: list[int], accepted: int) -> tuple[list[int], int]:
-        return tokens, accepted + int(accepted < len(draft_token_ids) and accepted > 0)
+    def answer(self, draft_token_ids: NDArray[np.int64], tokens: list[int], accepted: int) -> Any:
+        is_wrong = 0 < accepted < len(draft_token_ids)
+        return {"token_ids": tokens, "num_accepted": accepted + int(is_wrong)}
 
 
 class InputsChanged(TokenwiseVerifier):
