@@ -27,15 +27,15 @@ class SymbolicCalls(TorchFunctionMode):
         self.defers_items = True
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        # This is in the way of every call that the program makes to torch: the common case comes first.
         state = self.state
-        if state is None or state.is_aside:
-            return func(*args, **(kwargs or {}))
-        if types and any(issubclass(kind, (Symbol, Deferred)) for kind in types):
-            args, kwargs = _as_tensors(state, args), _as_tensors(state, kwargs or {})
         handler = _CALLS.get(func)
-        if handler is not None:
-            return handler(self, state, func, args, kwargs or {})
-        return func(*args, **(kwargs or {}))
+        if state is not None and not state.is_aside:
+            if types and any(issubclass(kind, (Symbol, Deferred)) for kind in types):
+                args, kwargs = _as_tensors(state, args), _as_tensors(state, kwargs or {})
+            if handler is not None:
+                return handler(self, state, func, args, kwargs or {})
+        return func(*args, **kwargs) if kwargs else func(*args)
 
 
 def _as_tensors(state: TorchState, value: Any) -> Any:
@@ -77,6 +77,15 @@ def _scalar(mode: SymbolicCalls, state: TorchState, element: int, dtype: torch.d
 
 def _typed(number: Any, dtype: torch.dtype) -> Any:
     return bool(number) if dtype is torch.bool else float(number) if dtype.is_floating_point else int(number)
+
+
+def _as_number(mode: SymbolicCalls, state: TorchState, func: Any, args: Any, kwargs: Any) -> Any:
+    """int(), bool() and use as an index: decides one undecided number without a dispatch."""
+    value = args[0]
+    if state.store.shadows and value.numel() == 1 and not value.dtype.is_floating_point:
+        with state.aside():
+            state.settle_discrete(value)
+    return func(*args, **kwargs)
 
 
 def _tolist(mode: SymbolicCalls, state: TorchState, func: Any, args: Any, kwargs: Any) -> Any:
@@ -218,6 +227,7 @@ def _finite(mode: SymbolicCalls, state: TorchState, func: Any, args: Any, kwargs
 _CALLS: dict[Any, Callable[[SymbolicCalls, TorchState, Any, Any, Any], Any]] = {
     _Tensor.item: _item,
     _Tensor.tolist: _tolist,
+    **dict.fromkeys((_Tensor.__int__, _Tensor.__bool__, _Tensor.__index__), _as_number),
     _Tensor.__deepcopy__: _deepcopy,
     _Tensor.numpy: _numpy,
     **dict.fromkeys((torch.tensor, torch.as_tensor, torch.asarray, _Tensor.new_tensor), _from_data),

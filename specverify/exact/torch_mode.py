@@ -15,6 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from specverify.exact.torch_plan import HANDLERS, HAS_DROPOUT, PLANS, Call, Plan, plan_of
 from specverify.exact.torch_state import TorchState
 
+_Tensor = torch.Tensor
+
 
 class SymbolicMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Runs torch operations on tensors whose elements may be random values yet to be decided."""
@@ -30,13 +32,13 @@ class SymbolicMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        # This is in the way of every operation, thousands for one call of an engine: the common case comes first.
         state = self.state
-        kwargs = kwargs or {}
         if state is None or state.is_aside:
-            return func(*args, **kwargs)
-        plan = PLANS.get(func) or plan_of(func)
-        is_touched = bool(state.shadows) and _touches(args, kwargs, state.shadows)
-        if not plan.is_random and not is_touched and not (plan.is_composite and plan.has_dropout):
+            return func(*args, **kwargs) if kwargs else func(*args)
+        plan = PLANS.get(id(func)) or plan_of(func)
+        kwargs = kwargs or {}
+        if not plan.needs_care and not (state.shadows and _touches(args, kwargs, state.shadows)):
             return func(*args, **kwargs)
         if plan.is_composite and plan.draw is None:
             # Inference tensors bring such operations here whole: their parts are what the handlers know.
@@ -52,7 +54,7 @@ class SymbolicMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def _touches(args: Any, kwargs: Any, shadows: Any) -> bool:
     """Whether any argument's storage has a mirror. This is all that an ordinary operation pays for being watched."""
     for value in args:
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, _Tensor):
             if _key(value) in shadows:
                 return True
         elif isinstance(value, (list, tuple)) and _any_touches(value, shadows):
@@ -62,14 +64,14 @@ def _touches(args: Any, kwargs: Any, shadows: Any) -> bool:
 
 def _key(tensor: torch.Tensor) -> int:
     try:
-        return int(tensor.untyped_storage()._cdata)
+        return tensor.untyped_storage()._cdata  # type: ignore[no-any-return]
     except (NotImplementedError, RuntimeError):
         return 0  # sparse, meta-like and wrapped tensors have no storage, hence no symbols
 
 
 def _any_touches(values: Any, shadows: Any) -> bool:
     for value in values:
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, _Tensor):
             if _key(value) in shadows:
                 return True
         elif isinstance(value, (list, tuple)) and _any_touches(value, shadows):
@@ -81,16 +83,26 @@ def evaluate(state: TorchState, plan: Plan, func: Any, args: Any, kwargs: Any) -
     """One operation of which some argument's storage holds symbols."""
     if plan.is_view:
         return _require_views(state, func, func(*args, **kwargs))
-    symbolic = [value for value in _tensors((args, kwargs)) if state.is_symbolic(value)]
+    is_symbolic = _any_symbolic(state, args) or (bool(kwargs) and _any_symbolic(state, kwargs.values()))
     if plan.is_mutable:
-        return _evaluate_in_place(state, plan, func, args, kwargs, bool(symbolic))
-    if not symbolic or plan.reads_no_data:
+        return _evaluate_in_place(state, plan, func, args, kwargs, is_symbolic)
+    if not is_symbolic or plan.reads_no_data:
         return func(*args, **kwargs)
     handler = HANDLERS.get(plan.name)
     if handler is not None:
         return handler(Call(state, plan, func, args, kwargs))
-    state.settle(symbolic, str(func))
+    state.settle(_tensors((args, kwargs)), str(func))
     return func(*args, **kwargs)
+
+
+def _any_symbolic(state: TorchState, values: Any) -> bool:
+    for value in values:
+        if isinstance(value, _Tensor):
+            if state.store.read(value) is not None:
+                return True
+        elif isinstance(value, (list, tuple)) and _any_symbolic(state, value):
+            return True
+    return False
 
 
 def _require_views(state: TorchState, func: Any, result: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,7 +31,7 @@ HAS_DROPOUT = ("dropout_p", "dropout", "p")
 _RANDOM_WITHOUT_TAG = frozenset(["_sample_dirichlet", "binomial", "random", "random_", "rrelu"])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
     """What is known about one operation overload; made on first sight."""
 
@@ -46,6 +47,12 @@ class Plan:
     is_mutable: bool
     written: tuple[str, ...]
     functional: Any
+    func: Any
+
+    @functools.cached_property
+    def needs_care(self) -> bool:
+        """Whether to look at it even where nothing symbolic goes in: it may draw random numbers."""
+        return self.is_random or (self.is_composite and self.has_dropout)
 
 
 @dataclass
@@ -81,21 +88,22 @@ class Call:
         return self.state.run.refuse(reason, str(self.func))
 
 
-PLANS: dict[Any, Plan] = {}
+# By id, as an overload's own hash is slow; a plan keeps its overload alive.
+PLANS: dict[int, Plan] = {}
 
 
 def plan_of(func: Any) -> Plan:
     """The plan of an operation overload, made on first sight."""
-    plan = PLANS.get(func)
+    plan = PLANS.get(id(func))
     if plan is None:
-        plan = PLANS[func] = _make_plan(func)
+        plan = PLANS[id(func)] = _make_plan(func)
     return plan
 
 
 def _make_plan(func: Any) -> Plan:
     schema = getattr(func, "_schema", None)
     if schema is None:  # a higher-order operator: never random by itself, refused on symbols
-        return Plan(str(func), (), {}, None, False, False, False, False, False, False, (), None)
+        return Plan(str(func), (), {}, None, False, False, False, False, False, False, (), None, func)
     packet_name = func._overloadpacket.__name__
     name = packet_name[:-1] if packet_name.endswith("_") and not packet_name.startswith("__") else packet_name
     written = tuple(a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write)
@@ -118,6 +126,7 @@ def _make_plan(func: Any) -> Plan:
         is_mutable=schema.is_mutable,
         written=written,
         functional=_functional(func, packet_name, name) if written else None,
+        func=func,
     )
 
 

@@ -82,12 +82,10 @@ class ShadowStore:
         return ids if ids.any() else None
 
     def write(self, tensor: torch.Tensor, ids: Ids) -> None:
-        """Sets the ids behind the tensor's elements; ids broadcasts to the tensor's shape."""
+        """Sets the ids behind the tensor's elements, of which some are not 0; ids broadcasts to the tensor's shape."""
         storage = tensor.untyped_storage()
         shadow = self.shadows.get(storage._cdata)
         if shadow is None:
-            if not ids.any():
-                return
             shadow = self.shadows[storage._cdata] = _Shadow(storage, tensor.element_size())
         self._view(shadow, tensor)[...] = ids
 

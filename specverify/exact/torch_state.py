@@ -167,8 +167,8 @@ class TorchState:
 
     def put_ids(self, result: torch.Tensor, ids: Ids) -> torch.Tensor:
         """Files ids behind result's elements and poisons what they stand for."""
-        symbolic = ids != 0
-        if symbolic.any():
+        if ids.any():
+            symbolic = ids != 0
             placeholder = poison(result.dtype, self.variant)
             memory = memory_of(result)
             if memory is not None:
@@ -201,6 +201,11 @@ class TorchState:
             self._settle(tensor, ids)
 
     def _settle(self, tensor: torch.Tensor, ids: Ids) -> None:
+        if ids.size == 1 and (memory := memory_of(tensor)) is not None:
+            memory[...] = self.elements.get(int(ids.item())).resolve()
+            ids[...] = 0
+            self.store.drop_if_clear(tensor)
+            return
         plain = raw(tensor)
         for position in map(tuple, np.argwhere(ids < 0).tolist()):
             element = int(ids[position])
