@@ -220,6 +220,8 @@ def option_effect(scorer: Scorer, scenario: Scenario, traces: Sequence[Trace]) -
 
 def is_possible(subject: Any, scenario: Scenario) -> bool:
     """Whether the engine can be asked for what the scenario is about."""
+    if scenario in getattr(subject, "scenarios", ()):
+        return True  # brought along by the subject itself
     capabilities = subject.capabilities
     if scenario.option == EOS_OPTION:
         return Capability.STOP in capabilities
