@@ -21,15 +21,14 @@ from specverify.adapters.transformers_loading import (
     threads,
     without_advice,
 )
+from specverify.adapters.transformers_options import MODES, checked_exit_layer, refuse_contradictions, sampling_options
 from specverify.adapters.transformers_recorder import StepRecorder, cache_rows
 from specverify.core.capabilities import Capability
 from specverify.core.errors import UsageError
 from specverify.core.scenario import Scenario
-from specverify.core.types import Array, Request, SamplingParams, Trace
+from specverify.core.types import Array, Request, Trace
 
-MODES = ("assistant", "prompt-lookup", "early-exit")
-# Penalties of the servers that generate() has no option for.
-_UNKNOWN_TO_GENERATE = ("presence_penalty", "frequency_penalty")
+__all__ = ["MODES", "TransformersEngine"]
 
 
 class TransformersEngine:
@@ -40,7 +39,8 @@ class TransformersEngine:
     law. lossy_by_design: why that is meant; without a reason it is judged as a broken promise.
     generate_options: further options of generate(), as given. checkpoint: the probe pair that was loaded, if any.
     num_threads: torch threads while generating; 1 is fastest for tiny models.
-    max_new_tokens: length of the suite's standard runs, where the model is slow.
+    max_new_tokens: length of the suite's standard runs, where the model is slow. batch_size: how many requests the
+    suite should hand over at a time, one after another as they run.
     record_*: what a trace holds. Laws cost 16 bytes a step for each draft token and vocabulary entry, KV rows far more.
     """
 
@@ -62,11 +62,12 @@ class TransformersEngine:
         name: str | None = None,
         num_threads: int | None = 1,
         max_new_tokens: int | None = None,
+        batch_size: int = 2,
         record_steps: bool = True,
         record_laws: bool = True,
         record_kv_rows: bool = False,
     ) -> None:
-        _refuse_contradictions(mode, draft, num_draft_tokens, ensemble_weight)
+        refuse_contradictions(mode, draft, num_draft_tokens, ensemble_weight)
         self._transformers = import_transformers()
         self._sources = {"target": target} | ({"draft": draft} if mode == "assistant" else {})
         self.mode = mode
@@ -77,8 +78,9 @@ class TransformersEngine:
         self.target = load_model(target, dtype=dtype, device=device, role="target")
         self.draft = load_model(draft, dtype=dtype, device=device, role="draft") if mode == "assistant" else None
         self.dtype = str(self.target.dtype).removeprefix("torch.")
-        self.early_exit_layer = _early_exit_layer(self.target, early_exit_layer) if mode == "early-exit" else None
+        self.early_exit_layer = checked_exit_layer(self.target, early_exit_layer) if mode == "early-exit" else None
         self.checkpoint = checkpoint
+        self.batch_size = batch_size
         self.record_steps = record_steps
         self.record_laws = record_laws
         self.record_kv_rows = record_kv_rows
@@ -210,7 +212,7 @@ class TransformersEngine:
         """The generation config of a request; requests that differ only in prompt and seed share one."""
         key = (request.sampling, request.max_new_tokens, request.eos_token_ids, speculate)
         if key not in self._configs:
-            options = _sampling_options(request.sampling)
+            options = sampling_options(request.sampling)
             options["max_new_tokens"] = request.max_new_tokens
             options["eos_token_id"] = list(request.eos_token_ids) or None
             options["pad_token_id"] = self.target.generation_config.pad_token_id
@@ -256,44 +258,6 @@ class TransformersEngine:
             yield self.target
         finally:
             config.num_hidden_layers = num_layers
-
-
-def _refuse_contradictions(mode: str, draft: Any | None, num_draft_tokens: int, ensemble_weight: float | None) -> None:
-    if mode not in MODES:
-        raise UsageError(f"mode {mode!r} is unknown; choose from {', '.join(MODES)}")
-    if mode == "assistant" and draft is None:
-        raise UsageError("mode 'assistant' needs a draft model; give draft=DIRECTORY, or choose another mode")
-    if num_draft_tokens < 1:
-        raise UsageError(f"num_draft_tokens is {num_draft_tokens}; give at least 1")
-    if ensemble_weight is not None and not 0.0 < ensemble_weight <= 1.0:
-        raise UsageError(f"ensemble_weight is {ensemble_weight}; give the target's share, above 0 and at most 1")
-    if ensemble_weight is not None and mode == "prompt-lookup":
-        raise UsageError("prompt lookup has no draft law to mix in; give ensemble_weight with another mode")
-
-
-def _early_exit_layer(target: Any, layer: int | None) -> int:
-    num_layers = int(target.config.num_hidden_layers)
-    chosen = max(1, num_layers // 2) if layer is None else layer
-    if not 1 <= chosen < max(num_layers, 2):
-        raise UsageError(f"early_exit_layer is {chosen}, of {num_layers} layers; leave at least one to verify with")
-    return chosen
-
-
-def _sampling_options(sampling: SamplingParams) -> dict[str, Any]:
-    """Options of generate() for sampling parameters, all of them explicit: its own default is top_k=50."""
-    for name in _UNKNOWN_TO_GENERATE:
-        if getattr(sampling, name):
-            raise UsageError(f"{name} is {getattr(sampling, name)}, but transformers' generate() has no such option")
-    options: dict[str, Any] = {"repetition_penalty": sampling.repetition_penalty}
-    if sampling.is_greedy:
-        return options | {"do_sample": False}
-    return options | {
-        "do_sample": True,
-        "temperature": sampling.temperature,
-        "top_k": sampling.top_k,
-        "top_p": sampling.top_p,
-        "min_p": sampling.min_p or None,
-    }
 
 
 @contextmanager

@@ -19,8 +19,8 @@ MODELS = ("probe", "smollm2")
 # Two draft tokens: with fewer there is no second slot, with more an enumeration pays for every path.
 NUM_DRAFT_TOKENS = 2
 
-# Streams: long answers, because a call costs 10 ms before its first token. 200 fit the probe's 512 positions with room.
-_STREAM_TOKENS = 200
+# Streams: long answers, because every call costs some 10 ms before its first token.
+_STREAM_TOKENS = 120
 _GREEDY_TOKENS = 48
 # Exact: the first round emits up to 3 tokens, so 4 always need a second round, with its rollback before it.
 _EXACT_TOKENS = 4

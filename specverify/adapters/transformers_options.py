@@ -1,0 +1,52 @@
+"""What the transformers adapter may be asked, and how that reads as options of generate()."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from specverify.core.errors import UsageError
+from specverify.core.types import SamplingParams
+
+MODES = ("assistant", "prompt-lookup", "early-exit")
+# Penalties of the servers that generate() has no option for.
+_UNKNOWN_TO_GENERATE = ("presence_penalty", "frequency_penalty")
+
+
+def refuse_contradictions(mode: str, draft: Any | None, num_draft_tokens: int, ensemble_weight: float | None) -> None:
+    """Raises UsageError for arguments that do not go together."""
+    if mode not in MODES:
+        raise UsageError(f"mode {mode!r} is unknown; choose from {', '.join(MODES)}")
+    if mode == "assistant" and draft is None:
+        raise UsageError("mode 'assistant' needs a draft model; give draft=DIRECTORY, or choose another mode")
+    if num_draft_tokens < 1:
+        raise UsageError(f"num_draft_tokens is {num_draft_tokens}; give at least 1")
+    if ensemble_weight is not None and not 0.0 < ensemble_weight <= 1.0:
+        raise UsageError(f"ensemble_weight is {ensemble_weight}; give the target's share, above 0 and at most 1")
+    if ensemble_weight is not None and mode == "prompt-lookup":
+        raise UsageError("prompt lookup has no draft law to mix in; give ensemble_weight with another mode")
+
+
+def checked_exit_layer(target: Any, layer: int | None) -> int:
+    """The layer after which an early exit leaves: half of them, unless named."""
+    num_layers = int(target.config.num_hidden_layers)
+    chosen = max(1, num_layers // 2) if layer is None else layer
+    if not 1 <= chosen < max(num_layers, 2):
+        raise UsageError(f"early_exit_layer is {chosen}, of {num_layers} layers; leave at least one to verify with")
+    return chosen
+
+
+def sampling_options(sampling: SamplingParams) -> dict[str, Any]:
+    """Options of generate() for sampling parameters, all of them explicit: its own default is top_k=50."""
+    for name in _UNKNOWN_TO_GENERATE:
+        if getattr(sampling, name):
+            raise UsageError(f"{name} is {getattr(sampling, name)}, but transformers' generate() has no such option")
+    options: dict[str, Any] = {"repetition_penalty": sampling.repetition_penalty}
+    if sampling.is_greedy:
+        return options | {"do_sample": False}
+    return options | {
+        "do_sample": True,
+        "temperature": sampling.temperature,
+        "top_k": sampling.top_k,
+        "top_p": sampling.top_p,
+        "min_p": sampling.min_p or None,
+    }
