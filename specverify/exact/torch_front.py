@@ -58,11 +58,15 @@ class TorchFront:
     def installed(self) -> Iterator[None]:
         """Both modes, for the whole enumeration; generators are put back as they were."""
         ambient = torch.get_rng_state()
+        has_cuda = _has_cuda()
+        ambient_cuda = torch.cuda.get_rng_state_all() if has_cuda else []
         try:
             with _uncompiled(), self.mode, self.calls:
                 yield
         finally:
             torch.set_rng_state(ambient)
+            if has_cuda:
+                torch.cuda.set_rng_state_all(ambient_cuda)
             self._restore_generators()
 
     def begin_run(self, run: Run) -> None:
@@ -120,7 +124,7 @@ class TorchFront:
     def reseed(self, seed: int) -> None:
         # Not torch.manual_seed: where CUDA is not yet in use it keeps a stack trace of every call.
         torch.default_generator.manual_seed(seed)
-        if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        if _has_cuda():
             torch.cuda.manual_seed_all(seed)
 
     @contextmanager
@@ -161,6 +165,11 @@ class TorchFront:
         # Held here by the tuple, the loop variable and the argument of getrefcount.
         for key in [key for key, (generator, _) in self._generators.items() if sys.getrefcount(generator) <= 3]:
             del self._generators[key]
+
+
+def _has_cuda() -> bool:
+    """Whether CUDA is in use: asking more of it would start it."""
+    return torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
 
 
 class Leftover(Deferred):
