@@ -40,7 +40,7 @@ def test_operations_without_a_closed_form_are_refused(decide, reason):
 
     with pytest.raises(NotEnumerable, match=reason) as caught:
         probabilities(program)
-    assert "test_torch_soundness.py" in caught.value.source_line
+    assert "test_torch_operations.py" in caught.value.source_line
 
 
 def test_a_swallowed_refusal_still_ends_the_enumeration():
