@@ -77,7 +77,8 @@ def rows_independent(subject: Any, context: CheckContext) -> Iterator[Finding]:
             others = tuple(other.token_ids for other in together if other is not trace)
             found.append(_with_others(difference, others))
     if found:
-        yield _finding(min(found, key=lambda item: (item.what != "tokens", item.step_index)), found, len(requests))
+        worst = min(found, key=lambda item: (item.what != "tokens", item.step_index))
+        yield _finding(worst, found, len(requests), 2.0 * noise.floor(noise.LAW_FLOOR, subject))
     line = f"{len(requests)} requests, {context.counters['batched-tokens']:,} tokens; two orders, sampled company"
     if ties:
         line += f"; {ties} near ties within {tolerance:.1g} explained"
@@ -194,7 +195,7 @@ def _is_draft_near_tie(difference: _Difference, subject: Any, tolerance: float) 
     )
 
 
-def _finding(worst: _Difference, found: Sequence[_Difference], num_requests: int) -> Finding:
+def _finding(worst: _Difference, found: Sequence[_Difference], num_requests: int, allowed: float) -> Finding:
     step = _step(worst.together, worst.step_index)
     rows: list[Sequence[str]] = []
     if worst.alone_value or worst.together_value:
@@ -210,7 +211,9 @@ def _finding(worst: _Difference, found: Sequence[_Difference], num_requests: int
         headline=f"The {worst.what} of request {worst.alone.request.request_id} "
         f"{verb} in a batch of {num_requests}, from step {worst.step_index} on.",
         table=Table(rows=rows),
-        not_noise="Not a near tie and not rounding: the scores say so, see greedy.on-equals-off for how.",
+        not_noise=f"Not rounding, which explains a total variation of {allowed:.0e}."
+        if worst.amount
+        else "Not a near tie: the two tokens' scores are further apart than rounding explains.",
         where=(
             f"Prompt {prompt}.",
             *((f"Step {step.index} starts with {step.start_position} committed tokens.",) if step else ()),

@@ -14,6 +14,7 @@ from specverify.checks.places import Place
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind, Table
+from specverify.stats.combine import average_log_e
 from specverify.stats.pit import PitStream
 
 Array = NDArray[np.float64]
@@ -47,17 +48,23 @@ def declared_law_sampled(subject: Any, context: CheckContext) -> Iterator[Findin
     if (own == 0.0).any() and noise.dtype_of(subject) != "float16":
         yield _impossible_finding(seen, own)
         return
-    stream = PitStream(laws.shape[1], num_slots=int(slots.max()) + 1)
     rng = context.streams.generator("draft", "declared-law")
-    possible = own > 0.0
-    stream.update(tokens[possible], laws[possible], rng=rng, slots=slots[possible], draft_laws=others[possible])
-    context.figures.update(log_e=stream.log_e, num_draft_tokens=len(tokens))
-    if stream.log_e >= -math.log(context.alpha):
-        yield _law_finding(stream, tokens, laws, seen, context)
+    # All tokens together, and those of each sampling setting alone: a law declared before the filters is wrong only
+    # where there are filters.
+    settings = np.concatenate([np.full(p.step.num_draft_tokens, p.run.sampling.top_k) for p in seen])
+    groups = [own > 0.0, *((own > 0.0) & (settings == value) for value in np.unique(settings))]
+    streams = []
+    for chosen in groups if len(groups) > 2 else groups[:1]:
+        stream = PitStream(laws.shape[1], num_slots=int(slots.max()) + 1)
+        stream.update(tokens[chosen], laws[chosen], rng=rng, slots=slots[chosen], draft_laws=others[chosen])
+        streams.append(stream)
+    log_e = float(average_log_e([stream.log_e for stream in streams]))
+    context.figures.update(log_e=log_e, num_draft_tokens=len(tokens))
+    if log_e >= -math.log(context.alpha):
+        yield _law_finding(log_e, streams, tokens, laws, seen, context)
         return
-    context.worth(
-        f"{len(tokens):,} draft tokens; would have caught total variation {stream.detectable_tv(context.alpha):.2g}"
-    )
+    tv = streams[0].detectable_tv(context.alpha / len(streams))
+    context.worth(f"{len(tokens):,} draft tokens; would have caught total variation {tv:.2g}")
 
 
 def drafting_places(subject: Any, context: CheckContext) -> list[Place]:
@@ -116,8 +123,10 @@ def _row_table(law: Array, token: int) -> Table:
 
 
 def _law_finding(
-    stream: PitStream, tokens: NDArray[np.int64], laws: Array, seen: Sequence[Place], context: CheckContext
-) -> Finding:
+    log_e: float, streams: Sequence[PitStream], tokens: NDArray[np.int64], laws: Array, seen: Sequence[Place],
+    context: CheckContext,
+) -> Finding:  # fmt: skip
+    certified = max(stream.certified_tv(context.alpha / len(streams)) for stream in streams)
     best = float(np.mean(tokens == laws.argmax(axis=1)))
     expected = float(np.mean(laws.max(axis=1)))
     cause = ""
@@ -133,14 +142,14 @@ def _law_finding(
                 ("mean probability of the token", f"{_mean_own(tokens, laws):.3f}", f"{_mean_square(laws):.3f}"),
             )
         ),
-        not_noise=f"Not luck: log e-value {stream.log_e:.1f}, alarm from {-math.log(context.alpha):.1f}; the tokens "
-        f"prove a total variation of at least {stream.certified_tv(context.alpha):.3g}.",
+        not_noise=f"Not luck: log e-value {log_e:.1f}, alarm from {-math.log(context.alpha):.1f}."
+        + (f" The tokens prove a total variation of at least {certified:.3g}." if certified > 0.0 else ""),
         where=(
             f"{len(seen):,} steps, {len(filtered):,} of them with temperature and top-k on.",
             "Acceptance and residual are computed from the declared law: the output is then not the target's.",
         ),
         likely_cause=cause,
-        details={"log_e": stream.log_e, "certified_tv": stream.certified_tv(context.alpha)},
+        details={"log_e": log_e, "certified_tv": certified},
     )
 
 

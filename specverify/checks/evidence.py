@@ -18,7 +18,7 @@ SAMPLED = SamplingParams()
 # A drafter that declares its law before the filters and draws after them shows only with filters on.
 FILTERED = SamplingParams(temperature=0.7, top_k=5)
 # Requests per prompt in the runs that judge drafts: about 2,500 draft tokens on a probe pair.
-DRAFTING_REPEATS = 6
+DRAFTING_REPEATS = 8
 # Accept everything, reject everything, now and then, and steps without a draft: every path through a step.
 STANDARD_DRAFTERS = ("self", "anti", "alternating", "sometimes-empty")
 DEFAULT_NEW_TOKENS = 24

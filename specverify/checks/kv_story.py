@@ -51,11 +51,13 @@ def extra_rows(place: Place, model: Model, length: int, most: int, tolerance: fl
         fresh = prefill(place, model, text[: most + 1])[:, :, most:]
         gap = float(np.abs(np.asarray(rows, dtype=np.float64)[:, :, most : most + 1] - fresh).max())
         if gap <= tolerance * max(1.0, float(np.abs(fresh).max())):
-            line += f" The row's keys and values equal those of token {token} prefilled there ({gap:.0e})."
+            line += f" The row equals that of token {token} prefilled there (largest difference {gap:.1g})."
     yield line
     if index < len(step.token_ids):
-        yield f"- However, position {most} is token {step.token_ids[index]}. From here on the {model} attends"
-        yield "  to a token that is not in the text."
+        yield (
+            f"- However, position {most} is token {step.token_ids[index]}. From here on the {model} attends to a token "
+            "that is not in the text."
+        )
 
 
 def what_a_user_sees(place: Place, plain: evidence.Run | None) -> Iterator[str]:
@@ -73,23 +75,38 @@ def what_a_user_sees(place: Place, plain: evidence.Run | None) -> Iterator[str]:
     yield f"What a user sees: nothing in these {len(place.trace.token_ids)} tokens."
 
 
-def rollback_cause(wrong: Sequence[Place], judged: Sequence[Place], lengths: Sequence[int], wanted: int) -> str:
+def rollback_cause(wrong: Sequence[Place], judged: Sequence[Place], lengths: Sequence[int], surplus: int) -> str:
     """The rule that every wrong and every right step obeys, if one of the known ones does.
 
-    lengths: rows after each judged step. wanted: by how many rows the smallest wrong step is off.
+    lengths: rows after each judged step. surplus: rows too many in the smallest wrong step, negative if too few.
     """
     rejections = [(p, n) for p, n in zip(judged, lengths, strict=True) if p.step.is_rejection]
     if rejections and all(n >= p.step.start_position + p.step.num_draft_tokens - 1 for p, n in rejections):
         kept_all = {n - p.step.start_position - p.step.num_draft_tokens for p, n in rejections}
         if len(kept_all) == 1 and any(p.step.num_draft_tokens - p.step.num_accepted > 1 for p, _ in rejections):
             return "rejected rows are not dropped at all: after every rejection the whole draft is still in the cache."
-    kinds = {p.step.is_rejection for p in wrong}
-    when = "after every rejection" if kinds == {True} else "after every full accept" if kinds == {False} else ""
-    comparable = [p for p in judged if not when or p.step.is_rejection in kinds]
-    if when and len(comparable) == len(wrong):
-        how = "too many" if wanted > 0 else "too few"
-        return f"the rollback keeps {wording.plural(abs(wanted), 'row')} {how} {when} ({len(wrong)} of {len(wrong)})."
-    return ""
+    # Surplus rows stay, so later steps are wrong too: what counts is the first wrong step of each trace, and that no
+    # step of its kind was right before it.
+    firsts = _first_wrong_steps(wrong)
+    kinds = {place.step.is_rejection for place in firsts}
+    was_right = {
+        place.step.is_rejection
+        for place in judged
+        if place not in wrong and any(place.trace is f.trace and place.step.index < f.step.index for f in firsts)
+    }
+    if len(kinds) != 1 or kinds & was_right or surplus == 0:
+        return ""
+    when = "a rejection" if kinds == {True} else "a full accept"
+    how = "too many" if surplus > 0 else "too few"
+    return f"the rollback after {when} keeps {wording.plural(abs(surplus), 'row')} {how}."
+
+
+def _first_wrong_steps(wrong: Sequence[Place]) -> list[Place]:
+    """The first wrong step of every trace that has one; places come in the order of their traces."""
+    firsts: dict[int, Place] = {}
+    for place in wrong:
+        firsts.setdefault(id(place.trace), place)
+    return list(firsts.values())
 
 
 def wrong_rows(subject: Any, context: CheckContext, model: Model) -> Iterator[Finding]:

@@ -75,7 +75,7 @@ def _step_finding(place: Place, reason: str, num_wrong: int, num_steps: int) -> 
                 ("draft", *(wording.token_text(step.draft_token_ids) or ["none"])),
                 ("accepted", str(step.num_accepted)),
                 ("emitted", *(wording.token_text(step.token_ids) or ["none"])),
-                ("should be", *wording.token_text(step.draft_token_ids[: step.num_accepted]), "and one token"),
+                ("should be", *wording.token_text(step.draft_token_ids[: step.num_accepted]), "one token"),
             )
         ),
         not_noise="Tokens are counted: the case is exact.",

@@ -105,6 +105,6 @@ def _end_cause(wrong: Sequence[tuple[str, Trace, int]]) -> str:
     for _, trace, _ in wrong:
         end = trace.request.eos_token_ids[0]
         step = next((step for step in trace.steps if end in step.token_ids), None)
-        if step is None or step.token_ids[-1] == end:
+        if step is None or step.token_ids.index(end) == len(step.token_ids) - 1:
             return ""
     return "only the last token of a step is compared with the end tokens, not every token of the accepted block."
