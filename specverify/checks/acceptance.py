@@ -39,7 +39,7 @@ class _Judged:
     kind=Kind.STATISTICAL,
     needs={Capability.TRACE},
     exercised_by=(Exercised("judged-steps"),),
-    catches=("accept-all", "accept-uniform-zero", "draft-kv-row-stale", "draft-kv-rollback-one-short"),
+    catches=("draft-kv-row-stale", "draft-kv-rollback-one-short", "accept-all", "accept-uniform-zero"),
     source="arXiv 2211.17192, theorem 3.5: acceptance is the sum of min(draft, target); mlc-ai/mlc-llm#2939",
 )
 def matches_laws(subject: Any, context: CheckContext) -> Iterator[Finding]:

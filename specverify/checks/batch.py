@@ -36,7 +36,13 @@ class _Difference:
     kind=Kind.EXACT,
     needs={Capability.GENERATE, Capability.BATCH},
     exercised_by=(Exercised("batched-tokens"), Exercised("ragged-steps")),
-    catches=("batch-neighbour-kv-row", "batch-neighbour-probability-row", "batch-ragged-mask", "batch-draft-neighbour"),
+    catches=(
+        "batch-neighbour-kv-row",
+        "batch-neighbour-probability-row",
+        "batch-ragged-mask",
+        "batch-draft-neighbour",
+        "batch-greedy-row-sampled",
+    ),
     source="vllm-project/vllm#14645: probability rows were assigned in the order of a dictionary; and #10863",
 )
 def rows_independent(subject: Any, context: CheckContext) -> Iterator[Finding]:

@@ -41,7 +41,7 @@ def rejected_rows_dropped(subject: Any, context: CheckContext) -> Iterator[Findi
     kind=Kind.EXACT,
     needs={Capability.TRACE, Capability.KV_LENGTH, Capability.DRAFT_KV},
     exercised_by=_EXERCISED,
-    catches=("draft-kv-not-rolled-back", "draft-kv-rollback-one-short"),
+    catches=("draft-kv-not-rolled-back", "draft-kv-rollback-one-short", "draft-state-gap"),
     source="mlc-ai/mlc-llm#2939: rejected tokens removed from the target's cache but not from the draft's",
 )
 def draft_rows_dropped(subject: Any, context: CheckContext) -> Iterator[Finding]:
@@ -137,7 +137,13 @@ def _length_finding(
     kind=Kind.EXACT,
     needs={Capability.TRACE, Capability.KV_ROWS},
     exercised_by=_EXERCISED,
-    catches=("kv-row-stale", "kv-rollback-one-short", "position-target-drift", "batch-neighbour-kv-row"),
+    catches=(
+        "kv-row-stale",
+        "kv-values-misplaced",
+        "kv-rollback-one-short",
+        "position-target-drift",
+        "batch-neighbour-kv-row",
+    ),
     source="alibaba/MNN#4600: values of several tokens on top of a cache were written to the wrong place",
 )
 def rows_equal_prefill(subject: Any, context: CheckContext) -> Iterator[Finding]:
@@ -155,7 +161,7 @@ def rows_equal_prefill(subject: Any, context: CheckContext) -> Iterator[Finding]
     kind=Kind.EXACT,
     needs={Capability.TRACE, Capability.KV_ROWS, Capability.DRAFT_KV},
     exercised_by=_EXERCISED,
-    catches=("draft-kv-missing-last-accepted", "draft-state-gap", "draft-kv-not-rolled-back", "position-draft-ahead"),
+    catches=("draft-kv-missing-last-accepted", "draft-kv-row-stale", "draft-state-gap", "position-draft-ahead"),
     source="xLLM-AI/xllm#960: after a full accept the last draft token had no row in the draft model's cache",
 )
 def draft_rows_equal_prefill(subject: Any, context: CheckContext) -> Iterator[Finding]:

@@ -43,7 +43,7 @@ class _Pairs:
     kind=Kind.STATISTICAL,
     needs={Capability.GENERATE},
     exercised_by=(Exercised("pairs"),),
-    catches=("accept-all", "sampling-greedy-when-speculating", "target-law-softmaxed-twice"),
+    catches=("sampling-greedy-when-speculating", "accept-all"),
     source="the promise of every speculative engine; Shekhar and Ramdas, arXiv 2010.04542, for tests by betting",
     runs_alone=True,
 )

@@ -31,7 +31,7 @@ class _Wrong:
     kind=Kind.EXACT,
     needs={Capability.TRACE, Capability.POSITIONS},
     exercised_by=(Exercised("drafted-tokens"), Exercised("rejections")),
-    catches=("position-target-off-by-one", "position-draft-ahead", "position-target-drift"),
+    catches=("position-target-off-by-one", "position-target-drift", "position-draft-ahead"),
     source="sgl-project/sglang#25015: the draft loop advanced the positions before each forward instead of after",
 )
 def drafted_tokens(subject: Any, context: CheckContext) -> Iterator[Finding]:

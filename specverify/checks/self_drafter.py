@@ -20,7 +20,7 @@ from specverify.core.outcomes import Finding, Kind, Table
     kind=Kind.EXACT,
     needs={Capability.TRACE, Capability.SCRIPTED_PROPOSER},
     exercised_by=(Exercised("drafted-tokens"),),
-    catches=("draft-kv-missing-last-accepted", "position-draft-ahead", "verify-row-off-by-one"),
+    catches=("draft-kv-missing-last-accepted", "position-draft-ahead"),
     source="vllm-project/vllm#8783; the sharpest sign of a draft cache or draft positions gone wrong",
 )
 def self_drafter_accepts(subject: Any, context: CheckContext) -> Iterator[Finding]:

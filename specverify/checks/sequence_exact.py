@@ -61,7 +61,14 @@ class _Judged:
     kind=Kind.EXACT,
     needs={Capability.GENERATE, Capability.IN_PROCESS_RANDOMNESS, Capability.LOAD_CHECKPOINT},
     exercised_by=(Exercised("enumerated-paths"),),
-    catches=("sampling-temperature-ignored", "bonus-row-off-by-one", "accept-all", "lossy-mixture"),
+    catches=(
+        "accept-ratio-inflated",
+        "lossy-mixture",
+        "sampling-penalties-ignored",
+        "penalties-see-rejected-drafts",
+        "bonus-row-off-by-one",
+        "sampling-filter-only-on-bonus",
+    ),
     source="arXiv 2211.17192, appendix A.1: the output follows the target's law exactly",
     runs_alone=True,
 )

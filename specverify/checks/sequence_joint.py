@@ -61,7 +61,7 @@ class JointSample:
     kind=Kind.STATISTICAL,
     needs={Capability.GENERATE, Capability.LOAD_CHECKPOINT, Capability.SAMPLING},
     exercised_by=(Exercised("sampled-outputs"),),
-    catches=("accept-ratio-inflated", "bonus-row-off-by-one", "random-accept-reuses-draft"),
+    catches=("verify-row-off-by-one", "target-law-softmaxed-twice"),
     source="arXiv 2211.17192, appendix A.1; tests on the first token alone pass broken engines, it comes from prefill",
 )
 def sequence_joint(subject: Any, context: CheckContext) -> Iterator[Finding]:

@@ -49,7 +49,7 @@ class _Part:
     kind=Kind.STATISTICAL,
     needs={Capability.GENERATE},
     exercised_by=(Exercised("scored-tokens"),),
-    catches=("sampling-skipped-at-verify", "sampling-penalties-ignored", "kv-row-stale", "accept-uniform-zero"),
+    catches=("sampling-skipped-at-verify", "sampling-filter-only-on-bonus", "lossy-mixture"),
     source="arXiv 2211.17192, appendix A.1, conditionally on every prefix",
     runs_alone=True,
 )

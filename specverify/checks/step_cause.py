@@ -20,9 +20,16 @@ def likely_cause(results: Sequence[StepResult], shown: StepResult, *, tolerance:
 
     results: all cases that were run. shown: the case that the report shows. tolerance: as for the law itself.
     """
-    if not shown.scenario.is_told:
-        return ""  # the named mistakes are mistakes with a draft law
-    chosen = [shown, *(result for result in results if result is not shown and result.scenario.neighbour is None)]
+    if not shown.scenario.is_told or not shown.scenario.is_chain:
+        return ""  # the named mistakes are those of a chain with a draft law
+    chosen = [
+        shown,
+        *(
+            result
+            for result in results
+            if result is not shown and result.scenario.neighbour is None and result.scenario.is_chain
+        ),
+    ]
     observations = [_observation(result) for result in chosen[:_MOST_CASES]]
     fit = most_likely_mistake(observations, tolerance=tolerance)
     if fit is None:

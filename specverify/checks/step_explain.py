@@ -91,7 +91,7 @@ def _table(
     if scenario.vocab_size > MAX_COLUMNS:
         columns = sorted(np.argsort(-np.abs(difference), kind="stable")[:MAX_COLUMNS].tolist())
     rows = [["token", *[str(token) for token in columns], ""]]
-    if len(prefix) < scenario.num_draft_tokens and scenario.is_told:
+    if len(prefix) < scenario.num_draft_tokens and scenario.is_told and scenario.is_chain:
         rows.append(["draft law", *_numbers(scenario.draft(prefix)[list(columns)]), ""])
     rows.append(["target law", *_numbers(wanted[list(columns)]), ""])
     rows.append(["emitted", *_numbers(observed[list(columns)]), note])
@@ -104,7 +104,7 @@ def _split(joint: Joint, result: StepResult, prefix: tuple[int, ...]) -> list[st
     """What came out where the draft token was accepted, and where it was rejected."""
     scenario = result.scenario
     slot = len(prefix)
-    if slot >= scenario.num_draft_tokens:
+    if slot >= scenario.num_draft_tokens or not scenario.is_chain:
         return []
     accepted, rejected = np.zeros(scenario.vocab_size), np.zeros(scenario.vocab_size)
     for (drafted, emitted, count), probability in joint.items():

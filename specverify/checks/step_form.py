@@ -81,33 +81,56 @@ def _calls(subject: Any, context: CheckContext) -> Iterator[tuple[VerifyInput, V
 def broken_rules(case: VerifyInput, output: VerifyOutput, changed: Sequence[str], *, vocab_size: int) -> list[str]:
     """What is wrong with one call, a sentence each; empty where nothing is."""
     drafts, tokens = case.draft_token_ids, output.token_ids
+    nodes = _accepted_nodes(case, tokens)
     problems = []
     outside = [token for token in tokens if not 0 <= token < vocab_size]
     if outside:
         problems.append(f"Token {outside[0]} is not in the vocabulary of {vocab_size}.")
     if len(tokens) > len(drafts) + 1:
         problems.append(f"{len(tokens)} tokens came back for {len(drafts)} drafts; at most {len(drafts) + 1} can.")
-    elif tokens[:-1] != drafts[: max(0, len(tokens) - 1)]:
-        position = next(i for i, token in enumerate(tokens[:-1]) if token != drafts[i])
-        problems.append(f"Token {tokens[position]} at position {position} is not the draft's {drafts[position]}, yet "
-                        "more tokens follow it.")  # fmt: skip
-    problems += _count_problems(drafts, output)
+    elif len(nodes) < len(tokens) - 1:
+        wanted = sorted(token for _, token in _children(case, nodes[-1] if nodes else -1))
+        meant = f"the draft's {wanted[0]}" if len(wanted) == 1 else f"among the draft's {wanted}"
+        problems.append(
+            f"Token {tokens[len(nodes)]} at position {len(nodes)} is not {meant}, yet more tokens follow it."
+        )
+    problems += _count_problems(case, output, nodes)
     target = np.asarray(case.target_probs)
-    for position, token in enumerate(tokens[: len(target)]):
-        if 0 <= token < vocab_size and target[position, token] == 0.0 and tokens[:position] == drafts[:position]:
+    # Row node + 1 of the target laws follows draft token `node`; -1 is the committed text.
+    for token, position, row in zip(tokens, range(len(tokens)), [0, *(node + 1 for node in nodes)], strict=False):
+        if row < len(target) and 0 <= token < vocab_size and target[row, token] == 0.0:
             problems.append(f"Token {token} at position {position} has target probability 0.")
             break
     problems += [f"The call changed its argument {name} in place." for name in changed]
     return problems
 
 
-def _count_problems(drafts: tuple[int, ...], output: VerifyOutput) -> list[str]:
-    count, tokens = output.num_accepted, output.token_ids
+def _children(case: VerifyInput, node: int) -> list[tuple[int, int]]:
+    """(place, token) of the draft tokens that may follow a node."""
+    parents = case.parents if case.parents is not None else range(-1, len(case.draft_token_ids) - 1)
+    return [(place, case.draft_token_ids[place]) for place, parent in enumerate(parents) if parent == node]
+
+
+def _accepted_nodes(case: VerifyInput, tokens: tuple[int, ...]) -> list[int]:
+    """Places of the draft tokens that the emitted ones can be, from the root on, as far as they are any."""
+    nodes: list[int] = []
+    for token in tokens:
+        place = next(
+            (place for place, drafted in _children(case, nodes[-1] if nodes else -1) if drafted == token), None
+        )
+        if place is None:
+            break
+        nodes.append(place)
+    return nodes
+
+
+def _count_problems(case: VerifyInput, output: VerifyOutput, nodes: list[int]) -> list[str]:
+    drafts, count, tokens = case.draft_token_ids, output.num_accepted, output.token_ids
     if count is None:
         return []
     if not 0 <= count <= len(drafts):
         return [f"It reports {count} accepted of {len(drafts)} drafts."]
-    if tokens[:count] != drafts[:count]:
+    if len(nodes) < min(count, len(tokens)) or len(tokens) < count:
         return [f"It reports {count} accepted, but the tokens do not begin with the first {count} drafts."]
     if len(tokens) not in (count, count + 1):
         return [f"It reports {count} accepted, but {len(tokens)} tokens came back; {count} or {count + 1} would fit."]

@@ -56,6 +56,7 @@ class _Evidence:
         "verify-kept-after-rejection", "verify-uniform-shared-by-positions", "verify-uniform-is-zero",
         "verify-softmax-twice", "verify-greedy-for-all", "verify-rows-mixed-up", "verify-counts-every-flag",
         "verify-first-draft-unchecked", "verify-noise-reused", "verify-point-mass-keeps-draft",
+        "verify-tree-siblings-against-target", "verify-tree-siblings-not-renormalised",
     ),
     source="arXiv 2211.17192, appendix A.1; the criterion for any method: completed with tokens from the target, what "
     "a step emits must follow the target's sequence law",
@@ -188,7 +189,7 @@ def _worth(evidence: _Evidence, precision: Precision, context: CheckContext) -> 
 
 def _acceptance_note(results: list[StepResult]) -> str:
     """Says where a lossless rule accepts less than it could: correct, but slower than need be."""
-    told = [result for result in results if result.scenario.is_told]
+    told = [result for result in results if result.scenario.is_told and result.scenario.is_chain]
     if not told:
         return ""
     ratios = []

@@ -148,8 +148,8 @@ class _Evidence:
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
-        draft = scenario.draft if scenario.is_told else None
-        self._whole = StepProcess(scenario.target, draft, scenario.num_draft_tokens)
+        draft = scenario.draft if scenario.is_told and scenario.is_chain else None
+        self._whole = StepProcess(scenario.target, draft, scenario.depth)
         self._by_draft: dict[tuple[int, ...], StepProcess] = {}
 
     def update(self, outcomes: Counter[Outcome]) -> None:
@@ -157,7 +157,7 @@ class _Evidence:
         by_draft: dict[tuple[int, ...], Counter[tuple[int, ...]]] = {}
         for (drafted, tokens, _), count in outcomes.items():
             # More tokens than a call can emit prove nothing about the law; the form check reports them.
-            tokens = tokens[: self._scenario.num_draft_tokens + 1]
+            tokens = tokens[: self._scenario.depth + 1]
             emitted[tokens] += count
             by_draft.setdefault(drafted, Counter())[tokens] += count
         self._whole.update(emitted)
@@ -167,7 +167,7 @@ class _Evidence:
             if drafted not in self._by_draft:
                 if len(self._by_draft) >= _MOST_DRAFTS:
                     continue
-                self._by_draft[drafted] = StepProcess(self._scenario.target, None, self._scenario.num_draft_tokens)
+                self._by_draft[drafted] = StepProcess(self._scenario.target, None, self._scenario.depth)
             self._by_draft[drafted].update(tokens_seen)
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,8 @@ class Scenario:
     draft: the law that draft tokens are drawn from and that the function is told of. is_told: whether the function
     is told of it; if not, every draft must be lossless by itself. told: rows [k, vocab] that the function is told
     instead. given: target laws that the function is given, where it is meant to turn them into `target`. neighbour:
-    in a batch, the other row, at the place that `row` leaves.
+    in a batch, the other row, at the place that `row` leaves. parents: for a draft tree; `draft` is then the law of
+    the next token of the tree given those before it in the list.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Scenario:
     row: int = 0
     told: NDArray[np.float64] | None = None
     given: Conditional | None = None
+    parents: tuple[int, ...] | None = None
     _cases: dict[tuple[int, ...], VerifyInput] = field(default_factory=dict, repr=False, compare=False)
 
     def case(self, tokens: tuple[int, ...]) -> VerifyInput:
@@ -41,8 +43,20 @@ class Scenario:
             draft = None
             if self.is_told:
                 draft = path_rows(self.draft, tokens)[:-1] if self.told is None else self.told
-            self._cases[tokens] = VerifyInput(tokens, draft, path_rows(self.given or self.target, tokens))
+            law = self.given or self.target
+            rows = np.stack([law(path) for path in [(), *tree_paths(tokens, self.parents)]])
+            self._cases[tokens] = VerifyInput(tokens, draft, rows, self.parents)
         return self._cases[tokens]
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether there is one candidate for each position."""
+        return self.parents is None or self.parents == tuple(range(-1, len(self.parents) - 1))
+
+    @property
+    def depth(self) -> int:
+        """Most draft tokens that can be accepted."""
+        return max(map(len, tree_paths((0,) * self.num_draft_tokens, self.parents)), default=0)
 
     def batch(self, tokens: tuple[int, ...]) -> list[VerifyInput]:
         """The rows of one call: the case, and its neighbour if there is one."""
@@ -53,8 +67,19 @@ class Scenario:
 
     @property
     def size(self) -> str:
+        if not self.is_chain:
+            return f"vocabulary {self.vocab_size}, draft tree with parents {list(self.parents or ())}"
         tokens = "one draft token" if self.num_draft_tokens == 1 else f"{self.num_draft_tokens} draft tokens"
         return f"vocabulary {self.vocab_size}, {tokens}"
+
+
+def tree_paths(tokens: tuple[int, ...], parents: tuple[int, ...] | None) -> list[tuple[int, ...]]:
+    """The tokens from the root to each draft token, itself included."""
+    paths: list[tuple[int, ...]] = []
+    for place, token in enumerate(tokens):
+        parent = place - 1 if parents is None else parents[place]
+        paths.append((*(paths[parent] if parent >= 0 else ()), token))
+    return paths
 
 
 # Readable cases come first: where one of them fails, it is the one that is shown.
@@ -167,9 +192,42 @@ def standard_scenarios() -> list[Scenario]:
     ]
 
 
+def tree_scenarios() -> list[Scenario]:
+    """Trees of candidates, drawn with and without replacement, smallest first."""
+    shapes = (((-1, -1), 3), ((-1, -1, -1), 4), ((-1, -1, 0, 0), 3), ((-1, -1, 1, 2), 3))
+    scenarios = []
+    for number, (parents, vocab_size) in enumerate(shapes):
+        tree = ConditionalTree(vocab_size, 81 + number)
+        drafts = tree.draft(91 + number)
+        for with_replacement in (True, False):
+            law = _tree_draft(drafts, parents, with_replacement=with_replacement)
+            name = f"candidates drawn {'with' if with_replacement else 'without'} replacement"
+            scenarios.append(Scenario(name, vocab_size, len(parents), tree, law, parents=parents))
+    return scenarios
+
+
+def _tree_draft(draft: Conditional, parents: tuple[int, ...], *, with_replacement: bool) -> Conditional:
+    """Law of the next token of a tree given those before it in the list."""
+
+    def law(tokens: tuple[int, ...]) -> NDArray[np.float64]:
+        place = len(tokens)
+        if place >= len(parents):
+            return draft(())
+        parent = parents[place]
+        row = np.array(draft(tree_paths(tokens, parents)[parent] if parent >= 0 else ()))
+        if not with_replacement:
+            row[[token for token, other in zip(tokens, parents, strict=False) if other == parent]] = 0.0
+            row /= row.sum()
+        return row
+
+    return law
+
+
 def scenarios_for(subject: VerifySubject) -> Iterator[Scenario]:
     """The standard cases as this function can be asked them: rounded to its type, told of the draft law or not."""
     for scenario in standard_scenarios():
+        yield adapted(scenario, subject)
+    for scenario in tree_scenarios() if subject.takes_trees else ():
         yield adapted(scenario, subject)
     if subject.takes_batches:
         for row in (0, 1):
@@ -189,13 +247,17 @@ def adapted(scenario: Scenario, subject: VerifySubject) -> Scenario:
 
         return row
 
+    parents, neighbour = scenario.parents, scenario.neighbour
+    if subject.takes_trees and parents is None:
+        parents = tuple(range(-1, scenario.num_draft_tokens - 1))
+        neighbour = None if neighbour is None else replace(neighbour, parents=parents)
     target = seen(scenario.target)
     given = None
     if subject.is_greedy:
         target, given = _greedy(target), target
     return Scenario(
         scenario.name, scenario.vocab_size, scenario.num_draft_tokens, target, seen(scenario.draft),
-        is_told=scenario.is_told and subject.takes_draft_law, neighbour=scenario.neighbour, row=scenario.row,
+        is_told=scenario.is_told and subject.takes_draft_law, neighbour=neighbour, row=scenario.row, parents=parents,
         given=given,
     )  # fmt: skip
 

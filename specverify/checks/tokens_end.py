@@ -20,7 +20,7 @@ from specverify.core.types import Request, Trace
     kind=Kind.EXACT,
     needs={Capability.GENERATE, Capability.STOP},
     exercised_by=(Exercised("end-tokens"),),
-    catches=("eos-inside-draft-missed", "eos-draft-goes-on"),
+    catches=("eos-inside-draft-missed", "eos-draft-goes-on", "eos-limit-comes-first"),
     source="huggingface/transformers#47912: stop criteria saw only the last token of an accepted block",
 )
 def eos_ends_output(subject: Any, context: CheckContext) -> Iterator[Finding]:
