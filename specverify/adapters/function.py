@@ -50,7 +50,8 @@ class FunctionSubject:
     "python" or "function". dtype: of the laws. constants: fixed arguments. arguments: parameter name to a function of
     (case, source) that makes the argument. setup: called with the case before every call, to reset or stub state.
     call: makes the whole call itself from (case, source), for what no mapping covers. is_greedy: the function is
-    meant for temperature 0, where the target's law is its argmax. instance: the object, for an unbound method.
+    meant for temperature 0, where the target's law is its argmax. is_tree: it verifies draft trees, where no parameter
+    called parents says so. lossy_by_design: why it need not be lossless.
 
     Raises UsageError where the mapping is unclear, or where no way of calling works.
     """
@@ -71,6 +72,7 @@ class FunctionSubject:
         setup: Callable[..., Any] | None = None,
         call: Call | None = None,
         is_greedy: bool = False,
+        is_tree: bool = False,
         lossy_by_design: str = "",
         name: str = "",
     ) -> None:
@@ -95,6 +97,7 @@ class FunctionSubject:
         base, swappable = self._base(
             function, dict(parameters or {}), dict(constants or {}), dict(arguments or {}), dtype
         )
+        base = replace(base, is_tree=is_tree)
         with kept_global_randomness():
             self.dialect = settle(
                 function, self.name, self._invoke, base, Open(kind, layout, rng_kind, given, swappable)
@@ -212,13 +215,19 @@ class FunctionSubject:
 
     def _takes_two(self) -> bool:
         """Whether a call on two rows works at all; some functions carry a batch axis that must be 1."""
-        one, other = [case for case, _ in trial_cases(has_draft_law=self.dialect.takes_draft_law)]
+        trials = trial_cases(has_draft_law=self.dialect.takes_draft_law, is_tree=self.takes_trees)
+        one, other = [case for case, _ in trials]
         for seed, cases in enumerate(((one, other), (other, one), (one, one), (other, other))):
             try:
                 self.call_rows(cases, NativeSource(seed))
             except Exception:
                 return False
         return True
+
+    @property
+    def takes_trees(self) -> bool:
+        """Whether drafts are trees: several candidates for a position."""
+        return self.dialect.takes_trees
 
     @property
     def draws_inside(self) -> bool:

@@ -90,6 +90,7 @@ _IDS: Mapping[str, Callable[[VerifyInput], Sequence[int]]] = {
     "draft_token_ids": lambda case: case.draft_token_ids,
     "sequence_token_ids": lambda case: (*PREFIX_TOKEN_IDS, *case.draft_token_ids),
     "prefix_token_ids": lambda case: PREFIX_TOKEN_IDS,
+    "parents": lambda case: case.parents or (),
 }
 
 

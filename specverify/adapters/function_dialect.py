@@ -14,7 +14,8 @@ LAYOUTS = ("single", "batch", "flat")
 RNG_KINDS = ("numpy", "torch", "python", "function")
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 ELEMENTS = (
-    "token_ids", "accepted_token_ids", "num_accepted", "num_emitted", "final_token_id", "accepted_mask", "_",
+    "token_ids", "accepted_token_ids", "accepted_nodes", "num_accepted", "num_emitted", "final_token_id",
+    "accepted_mask", "_",
 )  # fmt: skip
 
 
@@ -49,7 +50,8 @@ class Dialect:
     where the bonus row comes apart or not at all. constants: fixed arguments. arguments: parameter name to a function
     of (case, source) that makes the argument, for anything the roles do not cover. rounding: a narrower type that
     laws pass through on their way to dtype; how a function's inner precision is measured. num_uniforms: how many
-    uniforms a row are handed over, "k" or "k + 1". finite_logs: whether it refuses -inf.
+    uniforms a row are handed over, "k" or "k + 1". finite_logs: whether it refuses -inf. is_tree:
+    whether it verifies draft trees.
     """
 
     roles: Mapping[str, str]
@@ -64,6 +66,7 @@ class Dialect:
     rounding: str = ""
     num_uniforms: str = "k"
     finite_logs: bool = False
+    is_tree: bool = False
 
     @property
     def takes_draft_law(self) -> bool:
@@ -71,6 +74,10 @@ class Dialect:
         if any(f"draft_{form}" in self.roles for form in FORMS):
             return True
         return bool(self.arguments) and not {"draft_token_ids", "sequence_token_ids"} & set(self.roles)
+
+    @property
+    def takes_trees(self) -> bool:
+        return self.is_tree or "parents" in self.roles
 
     @property
     def has_bonus_row(self) -> bool:

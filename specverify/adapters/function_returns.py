@@ -83,6 +83,13 @@ def read_output(parts: Sequence[Any], form: ReturnForm, case: VerifyInput, row: 
     if "accepted_token_ids" in named:
         accepted = _cut_negative(_sequence(named["accepted_token_ids"], row, num_rows))
         return VerifyOutput(accepted + final, len(accepted))
+    if "accepted_nodes" in named:
+        if case.parents is None:
+            raise Unreadable("accepted_nodes are for draft trees")
+        nodes = _cut_negative(_sequence(named["accepted_nodes"], row, num_rows))
+        if any(node >= len(drafts) for node in nodes):
+            raise Unreadable(f"it accepted nodes {list(nodes)} of {len(drafts)}")
+        return VerifyOutput(tuple(drafts[node] for node in nodes) + final, len(nodes))
     if num_accepted is None:
         raise Unreadable("the answer holds neither token ids nor a count of accepted draft tokens")
     if not 0 <= num_accepted <= len(drafts):
@@ -207,7 +214,8 @@ def _depth(value: Any) -> int:
 # can't be told from a function that forgets the final token, so whoever means them has to say so.
 _PARTS = (
     ("token_ids", "num_accepted"), ("token_ids", "num_emitted"), ("token_ids", "accepted_mask"), ("token_ids",),
-    ("accepted_token_ids", "final_token_id"), ("num_accepted", "final_token_id"), ("accepted_mask", "final_token_id"),
+    ("accepted_token_ids", "final_token_id"), ("accepted_nodes", "final_token_id"),
+    ("num_accepted", "final_token_id"), ("accepted_mask", "final_token_id"),
     ("num_emitted", "final_token_id"), ("num_accepted",), ("accepted_mask",),
 )  # fmt: skip
 _MAX_PARTS = 6
@@ -254,7 +262,7 @@ def _matches(value: Any, form: ReturnForm, case: VerifyInput, expected: VerifyOu
     if output.num_accepted is not None and output.num_accepted != expected.num_accepted:
         return False
     if form.decides_only and "accepted_token_ids" not in form.names:
-        return not _holds_token_ids(value, case)
+        return case.parents is None and not _holds_token_ids(value, case)
     if form.decides_only:
         return output.num_accepted == expected.num_accepted
     # No bonus token where all were accepted: shorter, and as good.

@@ -39,6 +39,7 @@ ROLES: Mapping[str, str] = {
     "max_num_draft_tokens": "the largest k of the batch",
     "num_prefix_tokens": "how many tokens are committed",
     "vocab_size": "size of the vocabulary",
+    "parents": "for a draft tree, the parent of each draft token, -1 for the first ones [k]",
 }
 
 _WORDS = {
@@ -72,6 +73,7 @@ _EXACT: Mapping[str, tuple[str, ...]] = {
     "cumulative_num_draft_tokens": ("cu_num_draft_tokens", "cumulative_num_draft_tokens", "cu_draft_lens",
                                     "cu_num_drafts"),
     "max_num_draft_tokens": ("max_spec_len", "max_num_draft_tokens", "max_draft_len", "max_draft_length"),
+    "parents": ("parents", "parent", "parent_ids", "tree_parents", "parent_indices"),
     "vocab_size": ("vocab_size", "n_vocab", "num_vocab", "vocab"),
     "prefix_token_ids": ("prefix", "prefix_ids", "prefix_tokens", "prefix_token_ids", "prompt", "prompt_ids",
                          "prompt_tokens", "prompt_token_ids", "context", "context_ids", "context_tokens", "history",

@@ -45,8 +45,13 @@ class Open:
     swappable: bool
 
 
-def trial_cases(*, has_draft_law: bool) -> list[tuple[VerifyInput, VerifyOutput]]:
-    """Two cases and what must come out: everything accepted and token 9; the second draft rejected for token 10."""
+def trial_cases(*, has_draft_law: bool, is_tree: bool = False) -> list[tuple[VerifyInput, VerifyOutput]]:
+    """Two cases and what must come out: everything accepted and token 9; the second draft rejected for token 10.
+
+    is_tree: of two first tokens, the second is accepted with all behind it, and token 9; the first, and token 10.
+    """
+    if is_tree:
+        return _tree_cases(has_draft_law=has_draft_law)
     everything = _peaked(6, 7, 8, 9)
     second_rejected = _peaked(6, 10, 8, 9)
     draft = _peaked(6, 7, 8) if has_draft_law else None
@@ -56,10 +61,19 @@ def trial_cases(*, has_draft_law: bool) -> list[tuple[VerifyInput, VerifyOutput]
     ]
 
 
+def _tree_cases(*, has_draft_law: bool) -> list[tuple[VerifyInput, VerifyOutput]]:
+    parents, tokens = (-1, -1, 1, 2), (6, 5, 7, 8)
+    draft = _peaked(*tokens) if has_draft_law else None
+    return [
+        (VerifyInput(tokens, draft, _peaked(5, 10, 7, 8, 9), parents), VerifyOutput((5, 7, 8, 9), 3)),
+        (VerifyInput(tokens, draft, _peaked(6, 10, 7, 8, 9), parents), VerifyOutput((6, 10), 1)),
+    ]
+
+
 def certain_case(*, has_draft_law: bool) -> VerifyInput:
     """Laws that leave nothing to chance at all: as logits they hold -inf."""
     target = np.eye(_VOCAB)[[*_DRAFT, 9]]
-    return VerifyInput(_DRAFT, target[:-1].copy() if has_draft_law else None, target)
+    return VerifyInput(_DRAFT, target[:-1].copy() if has_draft_law else None, target, (-1, 0, 1))
 
 
 def _peaked(*tokens: int) -> Any:
@@ -103,7 +117,8 @@ def _try(
     """The answers to those trial cases that the function survives; what it said to the first where it survives none."""
     answers = []
     first_error = ""
-    for seed, (case, expected) in enumerate(trial_cases(has_draft_law=dialect.takes_draft_law or not dialect.roles)):
+    has_draft_law = dialect.takes_draft_law or not dialect.roles
+    for seed, (case, expected) in enumerate(trial_cases(has_draft_law=has_draft_law, is_tree=dialect.takes_trees)):
         try:
             value = call(dialect, case, NativeSource(seed))
         except UsageError as error:

@@ -93,8 +93,7 @@ class _EdgeProgram:
 
 def _set_global_generators(source: EdgeSource) -> None:
     random.setstate(source.python_random().getstate())
-    state: Any = source.numpy_generator().bit_generator.state
-    np.random.set_state(("MT19937", state["state"]["key"], state["state"]["pos"]))  # noqa: NPY002
+    np.random.set_state(dict(source.numpy_generator().bit_generator.state))  # noqa: NPY002
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.random.set_rng_state(source.torch_generator().get_state())

@@ -112,15 +112,17 @@ def _children(case: VerifyInput, node: int) -> list[tuple[int, int]]:
 
 
 def _accepted_nodes(case: VerifyInput, tokens: tuple[int, ...]) -> list[int]:
-    """Places of the draft tokens that the emitted ones can be, from the root on, as far as they are any."""
+    """Places of the draft tokens that the emitted ones can be, from the root on, as far as they are any.
+
+    Siblings may hold the same token; all of them are followed, and one stands for them.
+    """
     nodes: list[int] = []
+    frontier = [-1]
     for token in tokens:
-        place = next(
-            (place for place, drafted in _children(case, nodes[-1] if nodes else -1) if drafted == token), None
-        )
-        if place is None:
+        frontier = [place for node in frontier for place, drafted in _children(case, node) if drafted == token]
+        if not frontier:
             break
-        nodes.append(place)
+        nodes.append(frontier[0])
     return nodes
 
 

@@ -71,11 +71,14 @@ class VerifyInput:
 
     draft_token_ids: [k]. draft_probs: [k, vocab], or None for a deterministic proposer.
     target_probs: [k + 1, vocab]; row i is the target law after i draft tokens, the last one is the bonus row.
+    parents: for a draft tree, the parent of each token, -1 for those that follow the committed tokens; tokens come
+    after their parents, row 0 of target_probs follows the committed tokens and row i + 1 draft token i.
     """
 
     draft_token_ids: tuple[int, ...]
     draft_probs: Array | None
     target_probs: Array
+    parents: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)

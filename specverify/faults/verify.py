@@ -7,6 +7,7 @@ from typing import Any
 
 from specverify.faults import verify_correct as correct
 from specverify.faults import verify_parts as broken
+from specverify.faults import verify_trees as trees
 from specverify.faults.fault import CorrectSubject, Fault
 
 _FORMULA = "a slip in the formula of arXiv 2211.17192, section 2.3; "
@@ -102,6 +103,10 @@ FAULTS: tuple[Fault, ...] = (
           "arXiv 2403.10444, algorithm 2, read as if it were token-wise", broken.BlockStopsAtFirstFailure),
     Fault("verify-point-mass-keeps-draft", "replaces a rejected n-gram token by one from the whole target law",
           "SafeAILab/EAGLE#183", broken.PointMassKeepsDraft),
+    Fault("verify-tree-siblings-against-target", "tests later siblings as if none had been rejected before",
+          "SafeAILab/EAGLE#50", trees.SiblingsAgainstTarget),
+    Fault("verify-tree-siblings-not-renormalised", "tests later siblings against an unnormalised residual",
+          "SafeAILab/EAGLE#183", trees.SiblingsNotRenormalised),
 )  # fmt: skip
 
 CORRECT: tuple[CorrectSubject, ...] = (
@@ -117,5 +122,7 @@ CORRECT: tuple[CorrectSubject, ...] = (
     CorrectSubject("block-verification", "block verification (arXiv 2403.10444)", correct.BlockVerifier),
     CorrectSubject("point-mass", "drafts without a law, accepted with their target probability",
                    correct.PointMassVerifier),
+    CorrectSubject("multi-candidate-tree", "recursive rejection over trees, with and without replacement",
+                   trees.TreeVerifier),
     CorrectSubject("sampler-match", "samples the target and compares", _plain(correct.sampler_match)),
 )  # fmt: skip

@@ -140,6 +140,30 @@ def test_economize_verify_batch():
     assert_exactly_lossless(verify)
 
 
+def test_economize_verify_tree():
+    """Draft trees in an object of the package's own; what comes back is a path of nodes and a token."""
+    protocols = pytest.importorskip("economize.decoding.protocols")
+
+    def draft(cases: Any, source: Any) -> Any:
+        rows = cases if isinstance(cases, (list, tuple)) else [cases]
+        return protocols.Draft(
+            torch.tensor([case.draft_token_ids for case in rows]),
+            [len(case.draft_token_ids) for case in rows],
+            torch.tensor([case.parents for case in rows]),
+            torch.from_numpy(np.stack([case.draft_probs for case in rows])),
+        )
+
+    verify = verified(
+        target_logits="logits",
+        batched=True,
+        is_tree=True,
+        arguments={"draft": draft, "selector": lambda cases, source: selector_for(source)},
+    )(economize_verifier().verify_tree)
+
+    assert verify.specverify.subject.dialect.returns.names == ("accepted_nodes", "final_token_id")
+    assert_exactly_lossless(verify)
+
+
 def test_specdec_verify_is_lossless_and_changes_its_input():
     """The target sits behind a model, which setup replaces; the law is right, but the caller's list is extended."""
     decoder_module = pytest.importorskip("specdec.decoder")
