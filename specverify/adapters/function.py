@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,30 +10,26 @@ import numpy as np
 
 from specverify.adapters.function_arguments import ArgumentCache, arguments_for
 from specverify.adapters.function_arrays import as_nested, is_changed, rounded_law, snapshot
+from specverify.adapters.function_cases import certain_case, trial_cases
 from specverify.adapters.function_dialect import (
     DTYPES,
     KINDS,
     LAYOUTS,
     RNG_KINDS,
     Dialect,
-    ReturnForm,
     require_choice,
     return_form,
 )
+from specverify.adapters.function_placement import name_of, place_parameters, positional_only
 from specverify.adapters.function_returns import Unreadable, read_output, select_parts
 from specverify.adapters.function_roles import (
-    FORMS,
     NEUTRAL_VALUES,
-    Parameters,
-    infer_roles,
-    refusal,
-    require_known_names,
     signature_of,
 )
 from specverify.adapters.function_state import kept_global_randomness
-from specverify.adapters.function_trial import Open, certain_case, settle, trial_cases
+from specverify.adapters.function_trial import Open, settle
 from specverify.core.capabilities import Capability
-from specverify.core.errors import SubjectCrashed, UsageError
+from specverify.core.errors import SubjectCrashed
 from specverify.core.types import VerifyInput, VerifyOutput
 from specverify.exact.program import NativeSource, RandomSource
 
@@ -77,12 +72,12 @@ class FunctionSubject:
         name: str = "",
     ) -> None:
         self.function = function
-        self.name = name or _name_of(function if function is not None else call)
+        self.name = name or name_of(function if function is not None else call)
         self.is_greedy = is_greedy
         self.lossy_by_design = lossy_by_design
         self._call = call
         self._cache = ArgumentCache()
-        self._positional_only = [] if function is None else _positional_only(function)
+        self._positional_only = [] if function is None else positional_only(function)
         self._setup = setup
         self._setup_takes_case = bool(setup and signature_of(setup))
         require_choice("dtype", dtype, DTYPES)
@@ -245,54 +240,6 @@ class FunctionSubject:
         return self.dialect.returns.decides_only
 
 
-def place_parameters(
-    function: Callable[..., Any] | None, name: str, given: Mapping[str, str], taken: set[str], *, needs_target: bool
-) -> Parameters:
-    """The parameters by meaning, from what the user said and the names. Raises UsageError where that is not enough."""
-    if function is None or not callable(function):
-        raise UsageError(f"verified(...) wants a function, not {function!r}")
-    parameters = signature_of(function)
-    if parameters is None:
-        raise UsageError(
-            f"Python cannot tell the parameters of {name}; give call=lambda case, source: ..., which makes the call"
-        )
-    require_known_names(name, given, parameters)
-    strangers = [one for one in taken if one not in parameters and not _takes_any_keyword(parameters)]
-    if strangers:
-        raise UsageError(f"{name} has no parameter {strangers[0]!r} (in constants= or arguments=); it has "
-                         f"{', '.join(parameters)}")  # fmt: skip
-    found = infer_roles(parameters, given, taken)
-    if "self" in found.unplaced:
-        raise UsageError(
-            f"{name} is a method without its object; wrap the bound one, verified(...)(object.{name.split('.')[-1]}), "
-            "or say .specverify.check(instance=object)"
-        )
-    missing = []
-    if not {"draft_token_ids", "sequence_token_ids"} & set(found.roles) and not taken:
-        missing.append("the draft token ids")
-    has_target = any(f"target_{form}" in found.roles for form in FORMS) or "target_token_ids" in found.roles
-    if needs_target and not has_target and not taken:
-        missing.append("the target laws")
-    if missing or found.unplaced:
-        raise UsageError(refusal(name, found, missing))
-    return found
-
-
-def _takes_any_keyword(parameters: Mapping[str, inspect.Parameter]) -> bool:
-    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-
-
-def _positional_only(function: Callable[..., Any]) -> list[str]:
-    parameters = signature_of(function) or {}
-    return [name for name, parameter in parameters.items() if parameter.kind is parameter.POSITIONAL_ONLY]
-
-
-def _name_of(function: Any) -> str:
-    module = getattr(function, "__module__", "") or ""
-    name = getattr(function, "__qualname__", "") or type(function).__name__
-    return f"{module}:{name}" if module and module != "__main__" else name
-
-
 def _capabilities(dialect: Dialect, call: Call | None, *, takes_batches: bool) -> frozenset[Capability]:
     found = {Capability.VERIFY, Capability.VERIFY_CALLS}
     if call is not None or dialect.takes_draft_law:
@@ -302,6 +249,3 @@ def _capabilities(dialect: Dialect, call: Call | None, *, takes_batches: bool) -
     if takes_batches:
         found.add(Capability.BATCH)
     return frozenset(found)
-
-
-__all__ = ["FunctionSubject", "ReturnForm", "place_parameters"]

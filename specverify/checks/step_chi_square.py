@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from specverify.checks.registry import CheckContext, Exercised, check
+from specverify.checks.step_case import Scenario
 from specverify.checks.step_cause import likely_cause
 from specverify.checks.step_enumerate import judged
 from specverify.checks.step_explain import law_finding
 from specverify.checks.step_sample import Caller
-from specverify.checks.step_scenarios import Scenario, adapted, chi_square_scenario
+from specverify.checks.step_scenarios import adapted, chi_square_scenario
 from specverify.checks.step_subject import Joint
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from specverify.checks.step_scenarios import Scenario
+from specverify.checks.step_case import Scenario
 from specverify.checks.step_subject import Joint, VerifySubject, completions, emitted_law, split_by_draft
 from specverify.core.errors import SubjectCrashed
 from specverify.exact.errors import NotEnumerable

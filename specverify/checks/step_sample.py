@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from specverify.checks.step_case import Scenario
 from specverify.checks.step_enumerate import StepResult, judged
-from specverify.checks.step_scenarios import Scenario
 from specverify.checks.step_subject import Joint, VerifySubject, final_law
 from specverify.core.errors import SubjectCrashed
 from specverify.core.types import VerifyInput

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from specverify.adapters.function import FunctionSubject
-from specverify.adapters.function_trial import trial_cases
+from specverify.adapters.function_cases import trial_cases
 from specverify.exact.program import NativeSource
 
 GLOBAL = np.random.default_rng(0)

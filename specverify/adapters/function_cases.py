@@ -1,0 +1,49 @@
+"""Cases so one-sided that only one outcome is possible, whatever lossless rule a function uses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from specverify.core.types import VerifyInput, VerifyOutput
+
+_VOCAB, _FAINT = 11, 1e-9
+_DRAFT = (6, 7, 8)
+
+
+def trial_cases(*, has_draft_law: bool, is_tree: bool = False) -> list[tuple[VerifyInput, VerifyOutput]]:
+    """Two cases and what must come out: everything accepted and token 9; the second draft rejected for token 10.
+
+    is_tree: of two first tokens, the second is accepted with all behind it, and token 9; the first, and token 10.
+    """
+    if is_tree:
+        return _tree_cases(has_draft_law=has_draft_law)
+    everything = _peaked(6, 7, 8, 9)
+    second_rejected = _peaked(6, 10, 8, 9)
+    draft = _peaked(6, 7, 8) if has_draft_law else None
+    return [
+        (VerifyInput(_DRAFT, draft, everything), VerifyOutput((6, 7, 8, 9), 3)),
+        (VerifyInput(_DRAFT, draft, second_rejected), VerifyOutput((6, 10), 1)),
+    ]
+
+
+def _tree_cases(*, has_draft_law: bool) -> list[tuple[VerifyInput, VerifyOutput]]:
+    parents, tokens = (-1, -1, 1, 2), (6, 5, 7, 8)
+    draft = _peaked(*tokens) if has_draft_law else None
+    return [
+        (VerifyInput(tokens, draft, _peaked(5, 10, 7, 8, 9), parents), VerifyOutput((5, 7, 8, 9), 3)),
+        (VerifyInput(tokens, draft, _peaked(6, 10, 7, 8, 9), parents), VerifyOutput((6, 10), 1)),
+    ]
+
+
+def certain_case(*, has_draft_law: bool) -> VerifyInput:
+    """Laws that leave nothing to chance at all: as logits they hold -inf."""
+    target = np.eye(_VOCAB)[[*_DRAFT, 9]]
+    return VerifyInput(_DRAFT, target[:-1].copy() if has_draft_law else None, target, (-1, 0, 1))
+
+
+def _peaked(*tokens: int) -> Any:
+    law = np.full((len(tokens), _VOCAB), _FAINT)
+    law[np.arange(len(tokens)), tokens] = 1.0 - (_VOCAB - 1) * _FAINT
+    return law
