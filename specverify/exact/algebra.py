@@ -23,8 +23,6 @@ from specverify.exact.symbols import (
     Symbols,
 )
 
-_TINY = float(np.finfo(np.float64).tiny)
-
 _QUIET: dict[str, Any] = {"divide": "ignore", "invalid": "ignore", "over": "ignore", "under": "ignore"}
 
 
@@ -72,13 +70,16 @@ def scale(block: Symbols, number: Any) -> Symbols:
     variable, kind, mirror, a, b, c, parent = wide.columns
     form = block.form[0]
     if form is not None:
-        new_b = b * numbers
-        least = np.abs(new_b).min(initial=1.0)
-        if least >= _TINY and np.isfinite(new_b).all():
-            new_form = form._replace(is_pure=form.is_pure and bool((new_b > 0.0).all()))
-            new_a = a if form.is_pure else a * numbers
-            if form.is_pure or np.isfinite(new_a).all():
-                return Symbols(block.run, variable, kind, mirror, new_a, new_b, c, parent, form=[new_form])
+        with np.errstate(**_QUIET):
+            new_a, new_b = a * numbers, b * numbers
+        if np.isfinite(new_a).all() and np.isfinite(new_b).all():
+            if new_b.all():
+                form = form._replace(is_pure=form.is_pure and bool((new_b > 0.0).all()))
+            else:  # a factor 0, or a product that underflows, makes a constant
+                variable = np.where(new_b == 0.0, CONSTANT, variable)
+                is_pure = form.is_pure and not bool((new_b < 0.0).any())
+                form = form._replace(is_pure=is_pure, is_full=False)
+            return Symbols(block.run, variable, kind, mirror, new_a, new_b, c, parent, form=[form])
     numbers = np.broadcast_to(numbers, shape)
     symbolic = variable >= 0
     with np.errstate(**_QUIET):
@@ -107,7 +108,7 @@ def negative(block: Symbols) -> Symbols:
 def log(block: Symbols) -> Symbols:
     """Natural logarithm. Raises NotEnumerable where the symbol may be negative."""
     form = block.form[0]
-    if form is not None and form.is_pure and form.kind <= POWER_E:
+    if form is not None and form.is_pure and form.is_full and form.kind <= POWER_E:
         ones, log_b = np.ones(block.shape), np.log(block.b)
         if form.kind == POWER_U:
             kinds, new_b, new_form = np.uint8(POWER_E), -block.c, Form(POWER_E, form.mirror, 1.0, False)
@@ -167,7 +168,8 @@ def power(block: Symbols, exponent: Any) -> Symbols:
     """block ** exponent, for symbols whose sign is known."""
     exponents = asarray(exponent, dtype=np.float64)
     form = block.form[0]
-    if form is not None and form.is_pure and form.kind <= POWER_E and not exponents.ndim and exponents != 0.0:
+    is_simple = form is not None and form.is_pure and form.is_full and form.kind <= POWER_E
+    if form is not None and is_simple and not exponents.ndim and exponents != 0.0:
         factor = block.b**exponents
         if np.isfinite(factor).all() and factor.all():
             variable, kind, mirror, a, _, c, parent = block.columns

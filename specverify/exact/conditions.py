@@ -85,9 +85,14 @@ def compare(block: Symbols, operation: str, number: Any) -> Conditions:
         return compare(block.reshaped((1,)), operation, numbers).reshaped(())
     shape = block.shape if not numbers.ndim else np.broadcast_shapes(block.shape, numbers.shape)
     if block.form[0] is not None and operation not in ("equal", "not_equal"):
-        fast = _simple_thresholds(block.form[0], block.broadcast(shape), numbers)
+        fast = _simple_thresholds(block.form[0], block, numbers)
         if fast is not None:
-            return Conditions(block.run, block.broadcast(shape).variable, *_directed(fast, operation))
+            uniforms, increasing = fast
+            below = increasing if operation.startswith("less") else ~increasing
+            variable = block.variable
+            if variable.shape != shape:
+                variable, below = np.broadcast_to(variable, shape), np.broadcast_to(below, shape)
+            return Conditions(block.run, variable, uniforms, below)
     wide, numbers = block.broadcast(shape), np.broadcast_to(numbers, shape)
     constant = wide.variable < 0
     with np.errstate(**_QUIET):
@@ -144,7 +149,7 @@ def thresholds(block: Symbols, numbers: Floats) -> tuple[Floats, NDArray[np.bool
 
 def _simple_thresholds(form: Form, block: Symbols, numbers: Floats) -> tuple[Floats, NDArray[np.bool_]] | None:
     """As thresholds, for blocks of one common form and numbers without NaN; None where it does not apply."""
-    if form.kind > LOG_E or np.isnan(numbers).any():
+    if form.kind > LOG_E or not form.is_full or np.isnan(numbers).any():
         return None
     with np.errstate(**_QUIET):
         core = numbers / block.b if form.is_pure else (numbers - block.a) / block.b
@@ -160,11 +165,6 @@ def _simple_thresholds(form: Form, block: Symbols, numbers: Floats) -> tuple[Flo
             exponential = np.exp(core) if form.kind == LOG_E else core
             uniforms = -np.expm1(-exponential) if form.mirror else np.exp(-exponential)
     return np.minimum(np.maximum(uniforms, 0.0), 1.0), grows ^ ((form.kind != POWER_U) ^ form.mirror)
-
-
-def _directed(fast: tuple[Floats, NDArray[np.bool_]], operation: str) -> tuple[Floats, NDArray[np.bool_]]:
-    uniforms, increasing = fast
-    return uniforms, increasing if operation.startswith("less") else ~increasing
 
 
 @algebra.through_rows
@@ -185,6 +185,8 @@ def clamp(block: Symbols, low: Any, high: Any) -> Symbols:
         mass = np.where(clipped.variable >= 0, np.where(clipped.below, share, 1.0 - share), 0.0)
         ignorable = mass < block.run.budget.clip_mass
         block.run.clipped_mass += float(mass[ignorable].sum())
+        if not ignorable.all():
+            block.form[0] = None
         for position in zip(*np.nonzero(~ignorable), strict=True):
             is_below = block.run.decide(int(clipped.variable[position]), float(clipped.threshold[position]), "clamp")
             if is_below == bool(clipped.below[position]):
@@ -218,6 +220,13 @@ def race(block: Symbols, *, largest: bool, operation: str) -> tuple[NDArray[np.i
             raise run.refuse("a race of random values against a number inside their range", operation)
     if len(positions) == 1:
         return positions, certain, np.ones(1)
+    form = block.form[0]
+    if form is not None and form.is_pure and form.kind == POWER_E and (form.c < 0.0) == largest:
+        # b E^c with b > 0: the first arrival of E / w has w = b^(-1/c), and is the largest where c < 0.
+        weights = entries.b if form.c == -1.0 else entries.b ** (-1.0 / form.c)
+        total = weights.sum()
+        if np.isfinite(total) and weights.all():
+            return positions, entries.variable, weights / total
     log_weights = _log_weights(entries, largest=largest, operation=operation)
     weights = np.exp(log_weights - log_weights.max())
     return positions, entries.variable, weights / weights.sum()

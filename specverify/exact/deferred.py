@@ -246,12 +246,19 @@ class Function(Deferred):
         self.function = function
 
     def _decide(self) -> Any:
-        leaves = {id(leaf): leaf for leaf in self.leaves()}
-        if len(leaves) == 1:
-            (leaf,) = leaves.values()
-            if self._decide_by_groups(leaf):
-                return self._value
+        leaf = self._only_leaf()
+        if leaf is not None and self._decide_by_groups(leaf):
+            return self._value
         return self.function(lambda index: resolved(self.parts[index]))
+
+    def _only_leaf(self) -> Leaf | None:
+        """The leaf that this depends on, where it is a single one."""
+        found: Leaf | None = None
+        for leaf in self.leaves():
+            if found is not None and leaf is not found:
+                return None
+            found = leaf
+        return found
 
     def _decide_by_groups(self, leaf: Leaf) -> bool:
         """Forks on the values of the function, not on all outcomes of the one leaf that it depends on."""

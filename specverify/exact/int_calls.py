@@ -23,7 +23,7 @@ IS_SUPPORTED = sys.implementation.name == "cpython" and (3, 11) <= sys.version_i
 def whole_number(*args: Any) -> Any:
     """int(), but a deferred draw stays one."""
     if len(args) == 1 and isinstance(args[0], Deferred) and not args[0].is_decided:
-        return combined(int, args[0])
+        return args[0] if getattr(args[0], "is_whole", False) else combined(int, args[0])
     return int(*args)
 
 

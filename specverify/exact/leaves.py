@@ -36,6 +36,12 @@ class Condition(Leaf):
     def _decide(self) -> bool:
         return self.run.decide(self.variable, self.threshold, self.operation) == self.below
 
+    def __bool__(self) -> bool:
+        # The hot path of programs that compare in a loop.
+        if not self.is_decided:
+            self._value = self.run.decide(self.variable, self.threshold, self.operation) == self.below
+        return bool(self._value)
+
     def __invert__(self) -> Condition:
         return Condition(self.run, self.variable, self.threshold, not self.below, self.operation)
 
@@ -65,6 +71,11 @@ class Piecewise(Leaf):
     @property
     def variables(self) -> NDArray[np.int64]:
         return array([self.variable])
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every value is an int already."""
+        return self.values.dtype.kind in "iu"
 
     def _cells(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Edges of the cells within what is known of the variable, and the conditional weights of the cells."""
@@ -112,6 +123,8 @@ class Race(Leaf):
     @property
     def variables(self) -> NDArray[np.int64]:
         return self._variables
+
+    is_whole = True
 
     def outcomes(self) -> tuple[NDArray[np.int64], Floats]:
         if not self._is_run:

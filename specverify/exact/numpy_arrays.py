@@ -131,7 +131,8 @@ class SymbolArray(_Standin):
         return self.block.shape
 
     def reorganised(self, move: Callable[[NDArray[Any]], NDArray[Any]]) -> SymbolArray:
-        return SymbolArray(Symbols(self.run, *(move(column) for column in self.block.columns)), self.dtype)
+        columns = (move(column) for column in self.block.columns)
+        return SymbolArray(Symbols(self.run, *columns, form=self.block.form), self.dtype)
 
     def __getitem__(self, index: Any) -> Any:
         part = self.block[_plain_index(index)]

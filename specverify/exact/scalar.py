@@ -171,9 +171,25 @@ class Symbol:
         if self.kind == POWER_U and self.c == 1.0 and not self.mirror:
             threshold, increasing = (number - self.a) / self.b, self.b > 0.0
         else:
-            thresholds, directions = conditions.thresholds(self.block(), array(number))
-            threshold, increasing = float(thresholds), bool(directions)
+            threshold, increasing = self._threshold(number)
         return shown(Condition(self.run, self.variable, threshold, increasing == operation.startswith("less")))
+
+    def _threshold(self, number: float) -> tuple[float, bool]:
+        """(u, increasing): the symbol is below the number exactly where U < u (increasing) or U > u."""
+        core = (number - self.a) / self.b
+        if self.kind == POWER_E and abs(self.c) == 1.0:
+            exponential = max(core, 0.0)
+            if self.c < 0.0:
+                exponential = 1.0 / exponential if exponential > 0.0 else math.inf
+            grows = (self.b > 0.0) == (self.c > 0.0)
+        elif self.kind == LOG_E and core < 700.0:
+            exponential, grows = math.exp(core), self.b > 0.0
+        else:
+            thresholds, directions = conditions.thresholds(self.block(), array(number))
+            return float(thresholds), bool(directions)
+        # Z = exp(-E) falls as E rises, and U = 1 - Z where the symbol is mirrored.
+        u = -math.expm1(-exponential) if self.mirror else math.exp(-exponential)
+        return u, grows == self.mirror
 
     def __lt__(self, other: Any) -> Any:
         return self.compare("less", other)

@@ -35,15 +35,16 @@ Index = Any
 
 
 class Form(NamedTuple):
-    """What all entries of a block have in common: all are symbols of one kind. Speeds small blocks up threefold.
+    """What the symbols of a block have in common: one kind. Speeds small blocks up threefold.
 
-    is_pure: a is 0 and b positive throughout.
+    is_pure: a is 0 and b positive for all symbols. is_full: no entry is a constant.
     """
 
     kind: int
     mirror: bool
     c: float
     is_pure: bool
+    is_full: bool = True
 
 
 @dataclass(frozen=True, eq=False)

@@ -296,6 +296,7 @@ def test_a_real_clamp_forks():
 
     assert run.stack.probability == 0.25
     assert float(block.a[0]) == 0.25
+    assert compare(block, "less", 0.3).variable[0] < 0
 
 
 def test_a_race_on_used_variables_is_reused_randomness():
@@ -334,3 +335,30 @@ def test_writing_through_a_view_shows_in_the_block():
 
     assert block.form == [None]
     assert block.kind[1] != block.kind[0]
+
+
+@given(
+    st.lists(st.sampled_from([0.0, 1e-3, 0.5, 1.0, 3.0]), min_size=2, max_size=6),
+    st.sampled_from([1.0, -1.0, 0.5, 2.0]),
+)
+def test_fast_paths_agree_with_the_general_ones(factors, exponent):
+    """A block with a known common form, some of its entries cancelled by zeros, acts as one without."""
+    run = new_run()
+    known = start(run, "exponential", len(factors))
+    general = type(known)(run, *known.columns)
+    factors = np.array(factors)
+
+    results = []
+    for block in (known, general):
+        raced = algebra.scale(algebra.power(block, exponent), factors)
+        again = algebra.shift(algebra.scale(raced, 0.5), 0.25)
+        results.append((raced, again, compare(again, "less", 0.75), compare(raced, "greater_equal", 0.5)))
+
+    for first, second in zip(*results, strict=True):
+        assert first.variable.tolist() == second.variable.tolist()
+        open_entries = first.variable >= 0
+        for one, other in zip(first.columns, second.columns, strict=True):
+            assert one[open_entries] == pytest.approx(other[open_entries])
+    (raced, _, _, _), (other, _, _, _) = results
+    if (factors > 0.0).sum() > 1:
+        assert winner_law(raced, exponent < 0.0) == pytest.approx(winner_law(other, exponent < 0.0))
