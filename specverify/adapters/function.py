@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from specverify.adapters.function_abilities import does_without_draft_law, refuses_infinity, takes_two_rows
 from specverify.adapters.function_arguments import ArgumentCache, arguments_for
 from specverify.adapters.function_arrays import as_nested, is_changed, rounded_law, snapshot
-from specverify.adapters.function_cases import certain_case, trial_cases
 from specverify.adapters.function_dialect import (
     DTYPES,
     KINDS,
@@ -22,16 +22,13 @@ from specverify.adapters.function_dialect import (
 )
 from specverify.adapters.function_placement import name_of, place_parameters, positional_only
 from specverify.adapters.function_returns import Unreadable, read_output, select_parts
-from specverify.adapters.function_roles import (
-    NEUTRAL_VALUES,
-    signature_of,
-)
+from specverify.adapters.function_roles import NEUTRAL_VALUES, signature_of
 from specverify.adapters.function_state import kept_global_randomness
 from specverify.adapters.function_trial import Open, settle
 from specverify.core.capabilities import Capability
 from specverify.core.errors import SubjectCrashed
-from specverify.core.types import VerifyInput, VerifyOutput
-from specverify.exact.program import NativeSource, RandomSource
+from specverify.core.types import VerifyInput, VerifyOutput, WholeStepInput
+from specverify.exact.program import RandomSource
 
 Call = Callable[[VerifyInput, RandomSource], Any]
 
@@ -44,7 +41,9 @@ class FunctionSubject:
     one for each parameter name. batched: whether arrays have a leading batch axis. rng_kind: "numpy", "torch",
     "python" or "function". dtype: of the laws. constants: fixed arguments. arguments: parameter name to a function of
     (case, source) that makes the argument. setup: called with the case before every call, to reset or stub state.
-    call: makes the whole call itself from (case, source), for what no mapping covers. is_greedy: the function is
+    call: makes the whole call itself from (case, source), for what no mapping covers. step: the same for a function
+    that also drafts, from (draft, target, num_draft_tokens, source), where draft and target give a row for any prefix
+    of new tokens. is_greedy: the function is
     meant for temperature 0, where the target's law is its argmax. is_tree: it verifies draft trees, where no parameter
     called parents says so. lossy_by_design: why it need not be lossless.
 
@@ -66,6 +65,7 @@ class FunctionSubject:
         arguments: Mapping[str, Callable[..., Any]] | None = None,
         setup: Callable[..., Any] | None = None,
         call: Call | None = None,
+        step: Callable[..., Any] | None = None,
         is_greedy: bool = False,
         is_tree: bool = False,
         lossy_by_design: str = "",
@@ -75,6 +75,8 @@ class FunctionSubject:
         self.name = name or name_of(function if function is not None else call)
         self.is_greedy = is_greedy
         self.lossy_by_design = lossy_by_design
+        if step is not None:
+            call = _whole_step(step)
         self._call = call
         self._cache = ArgumentCache()
         self._positional_only = [] if function is None else positional_only(function)
@@ -92,14 +94,15 @@ class FunctionSubject:
         base, swappable = self._base(
             function, dict(parameters or {}), dict(constants or {}), dict(arguments or {}), dtype
         )
-        base = replace(base, is_tree=is_tree)
+        base = replace(base, is_tree=is_tree, drafts_itself=step is not None)
         with kept_global_randomness():
             self.dialect = settle(
                 function, self.name, self._invoke, base, Open(kind, layout, rng_kind, given, swappable)
             )  # fmt: skip
-            if self._refuses_infinity():
+            if refuses_infinity(self):
                 self.dialect = replace(self.dialect, finite_logs=True)
-            self.takes_batches = self.dialect.layout != "single" and self._takes_two()
+            self.takes_batches = self.dialect.layout != "single" and takes_two_rows(self)
+            self.draft_law_is_optional = does_without_draft_law(self)
         self.capabilities = _capabilities(self.dialect, call, takes_batches=self.takes_batches)
 
     @classmethod
@@ -188,41 +191,20 @@ class FunctionSubject:
         """The type in which it is given laws."""
         return self.dialect.dtype
 
-    def _refuses_infinity(self) -> bool:
-        """Whether it says itself that log-probabilities must be finite. Any other error on -inf is a finding."""
-        if not any(role.endswith(("_logits", "_logprobs")) for role in self.dialect.roles):
-            return False
-        case = certain_case(has_draft_law=self.dialect.takes_draft_law)
-        try:
-            self.call(case, NativeSource(0))
-        except (ValueError, AssertionError):
-            self.dialect, kept = replace(self.dialect, finite_logs=True), self.dialect
-            try:
-                self.call(case, NativeSource(0))
-            except Exception:
-                return False
-            finally:
-                self.dialect = kept
-            return True
-        except Exception:
-            return False
-        return False
-
-    def _takes_two(self) -> bool:
-        """Whether a call on two rows works at all; some functions carry a batch axis that must be 1."""
-        trials = trial_cases(has_draft_law=self.dialect.takes_draft_law, is_tree=self.takes_trees)
-        one, other = [case for case, _ in trials]
-        for seed, cases in enumerate(((one, other), (other, one), (one, one), (other, other))):
-            try:
-                self.call_rows(cases, NativeSource(seed))
-            except Exception:
-                return False
-        return True
-
     @property
     def takes_trees(self) -> bool:
         """Whether drafts are trees: several candidates for a position."""
         return self.dialect.takes_trees
+
+    @property
+    def drafts_itself(self) -> bool:
+        """Whether one call drafts and verifies."""
+        return self.dialect.drafts_itself
+
+    @property
+    def takes_all_uniforms(self) -> bool:
+        """Whether every draw is handed over: uniforms for the accept tests and one for the final token."""
+        return "uniforms" in self.dialect.roles and self.dialect.num_uniforms == "k + 1"
 
     @property
     def draws_inside(self) -> bool:
@@ -238,6 +220,14 @@ class FunctionSubject:
     def decides_only(self) -> bool:
         """Whether the function only decides how many drafts to accept, and the caller draws the final token."""
         return self.dialect.returns.decides_only
+
+
+def _whole_step(step: Callable[..., Any]) -> Call:
+    def call(case: VerifyInput, source: RandomSource) -> Any:
+        assert isinstance(case, WholeStepInput)
+        return step(case.draft, case.target, case.num_draft_tokens, source)
+
+    return call
 
 
 def _capabilities(dialect: Dialect, call: Call | None, *, takes_batches: bool) -> frozenset[Capability]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from specverify.core.types import VerifyInput, VerifyOutput
+from specverify.core.types import VerifyInput, VerifyOutput, WholeStepInput
 
 _VOCAB, _FAINT = 11, 1e-9
 _DRAFT = (6, 7, 8)
@@ -35,6 +35,23 @@ def _tree_cases(*, has_draft_law: bool) -> list[tuple[VerifyInput, VerifyOutput]
         (VerifyInput(tokens, draft, _peaked(5, 10, 7, 8, 9), parents), VerifyOutput((5, 7, 8, 9), 3)),
         (VerifyInput(tokens, draft, _peaked(6, 10, 7, 8, 9), parents), VerifyOutput((6, 10), 1)),
     ]
+
+
+def whole_step_cases() -> list[tuple[VerifyInput, VerifyOutput]]:
+    """The same two outcomes for a function that drafts by itself from conditional laws."""
+
+    def rows(*tokens: int) -> Any:
+        law = _peaked(*tokens)
+        return lambda prefix: law[min(len(prefix), len(law) - 1)]
+
+    return [
+        (_whole(rows(6, 7, 8), rows(6, 7, 8, 9)), VerifyOutput((6, 7, 8, 9), 3)),
+        (_whole(rows(6, 7, 8), rows(6, 10, 8, 9)), VerifyOutput((6, 10), 1)),
+    ]
+
+
+def _whole(draft: Any, target: Any) -> VerifyInput:
+    return WholeStepInput((), None, target(())[None], None, draft, target, len(_DRAFT))
 
 
 def certain_case(*, has_draft_law: bool) -> VerifyInput:

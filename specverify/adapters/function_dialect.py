@@ -51,7 +51,7 @@ class Dialect:
     of (case, source) that makes the argument, for anything the roles do not cover. rounding: a narrower type that
     laws pass through on their way to dtype; how a function's inner precision is measured. num_uniforms: how many
     uniforms a row are handed over, "k" or "k + 1". finite_logs: whether it refuses -inf. is_tree:
-    whether it verifies draft trees.
+    whether it verifies draft trees. drafts_itself: whether it draws the draft tokens too.
     """
 
     roles: Mapping[str, str]
@@ -67,6 +67,7 @@ class Dialect:
     num_uniforms: str = "k"
     finite_logs: bool = False
     is_tree: bool = False
+    drafts_itself: bool = False
 
     @property
     def takes_draft_law(self) -> bool:

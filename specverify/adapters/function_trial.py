@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from specverify.adapters.function_arrays import as_nested
-from specverify.adapters.function_cases import trial_cases
+from specverify.adapters.function_cases import trial_cases, whole_step_cases
 from specverify.adapters.function_dialect import Dialect, ReturnForm
 from specverify.adapters.function_forms import infer_form, structural_form
 from specverify.adapters.function_kinds import annotated_kinds, kind_pairs, parameter_kinds, rng_kinds
@@ -73,7 +73,8 @@ def _try(
     answers = []
     first_error = ""
     has_draft_law = dialect.takes_draft_law or not dialect.roles
-    for seed, (case, expected) in enumerate(trial_cases(has_draft_law=has_draft_law, is_tree=dialect.takes_trees)):
+    cases = trial_cases(has_draft_law=has_draft_law, is_tree=dialect.takes_trees)
+    for seed, (case, expected) in enumerate(whole_step_cases() if dialect.drafts_itself else cases):
         try:
             value = call(dialect, case, NativeSource(seed))
         except UsageError as error:

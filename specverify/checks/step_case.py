@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from specverify.core.types import VerifyInput
+from specverify.core.types import VerifyInput, WholeStepInput
 from specverify.laws.tree import Conditional, path_rows
 
 
@@ -19,7 +19,7 @@ class Scenario:
     is told of it; if not, every draft must be lossless by itself. told: rows [k, vocab] that the function is told
     instead. given: target laws that the function is given, where it is meant to turn them into `target`. neighbour:
     in a batch, the other row, at the place that `row` leaves. parents: for a draft tree; `draft` is then the law of
-    the next token of the tree given those before it in the list.
+    the next token of the tree given those before it in the list. drafts_itself: the function draws the draft tokens.
     """
 
     name: str
@@ -33,10 +33,14 @@ class Scenario:
     told: NDArray[np.float64] | None = None
     given: Conditional | None = None
     parents: tuple[int, ...] | None = None
+    drafts_itself: bool = False
     _cases: dict[tuple[int, ...], VerifyInput] = field(default_factory=dict, repr=False, compare=False)
 
     def case(self, tokens: tuple[int, ...]) -> VerifyInput:
         """The input of one call, for these draft tokens."""
+        if self.drafts_itself:
+            law = self.given or self.target
+            return WholeStepInput((), None, law(())[None], None, self.draft, law, self.num_draft_tokens)
         if tokens not in self._cases:
             draft = None
             if self.is_told:
@@ -45,6 +49,17 @@ class Scenario:
             rows = np.stack([law(path) for path in [(), *tree_paths(tokens, self.parents)]])
             self._cases[tokens] = VerifyInput(tokens, draft, rows, self.parents)
         return self._cases[tokens]
+
+    @property
+    def num_drawn(self) -> int:
+        """How many draft tokens are drawn before the call."""
+        return 0 if self.drafts_itself else self.num_draft_tokens
+
+    def is_rejection(self, drafted: tuple[int, ...], emitted: tuple[int, ...]) -> bool:
+        """Whether not all draft tokens came out."""
+        if self.drafts_itself:
+            return len(emitted) <= self.num_draft_tokens
+        return emitted[: len(drafted)] != drafted
 
     @property
     def is_chain(self) -> bool:

@@ -62,7 +62,7 @@ def step_chi_square(subject: Any, context: CheckContext) -> Iterator[Finding]:
         if number % 512 == 0:
             context.progress("chi-square calls", number, num_samples)
         joint[drafted, emitted, count] = joint.get((drafted, emitted, count), 0.0) + 1.0 / num_samples
-        if emitted[: len(drafted)] != drafted:
+        if scenario.is_rejection(drafted, emitted):
             context.exercised("rejections")
         drawn.append(_completed(emitted, scenario, generator))
     counts, num_outside = counted(outcomes, drawn)

@@ -42,7 +42,7 @@ def step_edges(subject: Any, context: CheckContext) -> Iterator[Finding]:
     failures: list[tuple[EdgeFailure, VerifyInput]] = []
     num_calls = 0
     for scenario in (adapted(one, subject) for one in edge_scenarios()):
-        for tokens, _ in draft_paths(scenario.draft, scenario.num_draft_tokens):
+        for tokens, _ in draft_paths(scenario.draft, scenario.num_drawn):
             case = scenario.case(tokens)
             program = _EdgeProgram(subject, scenario, tokens)
             judge = possible_tokens(np.asarray(path_target(scenario, tokens)))

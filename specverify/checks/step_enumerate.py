@@ -54,7 +54,7 @@ def enumerate_steps(
     """
     # Random trees make their rows on demand, by generators of their own: not while randomness is being enumerated.
     for scenario in scenarios:
-        for tokens, _ in draft_paths(scenario.draft, scenario.num_draft_tokens):
+        for tokens, _ in draft_paths(scenario.draft, scenario.num_drawn):
             scenario.batch(tokens)
     program = StepProgram(subject, scenarios)
     try:
@@ -90,14 +90,14 @@ class StepProgram:
             number = int(generator.choice(len(self.scenarios), p=np.full(len(self.scenarios), 1 / len(self.scenarios))))
         scenario = self.scenarios[number]
         tokens: tuple[int, ...] = ()
-        for _ in range(scenario.num_draft_tokens):
+        for _ in range(scenario.num_drawn):
             row = scenario.draft(tokens)
             tokens += (int(generator.choice(len(row), p=row)),)
         return number, tokens, self.subject.parts(scenario.batch(tokens), source)
 
     def own_random_calls(self, total: int) -> int:
         """How many of the random calls on a path were the function's and not this program's own."""
-        longest = max(scenario.num_draft_tokens for scenario in self.scenarios)
+        longest = max(scenario.num_drawn for scenario in self.scenarios)
         return total - longest - int(len(self.scenarios) > 1)
 
 
@@ -109,7 +109,7 @@ def _require_seen_randomness(subject: VerifySubject, program: StepProgram, law: 
     if program.own_random_calls(law.num_random_calls) > 0 or not subject.draws_inside:
         return
     scenario = program.scenarios[-1]
-    tokens = next(iter(draft_paths(scenario.draft, scenario.num_draft_tokens)))[0]
+    tokens = next(iter(draft_paths(scenario.draft, scenario.num_drawn)))[0]
     cases = scenario.batch(tokens)
     outputs = {repr(subject.read(subject.parts(cases, NativeSource(seed)), cases)) for seed in range(_REPEATS)}
     if len(outputs) > 1:

@@ -12,7 +12,7 @@ from specverify.checks.step_scenarios import scenarios_for
 from specverify.core.capabilities import Capability
 from specverify.core.errors import SubjectCrashed
 from specverify.core.outcomes import Finding, Kind
-from specverify.core.types import VerifyInput, VerifyOutput
+from specverify.core.types import VerifyInput, VerifyOutput, WholeStepInput
 from specverify.exact.program import NativeSource
 
 # Ordinary calls of each scenario; what is looked for is impossible, so one sighting is enough.
@@ -41,7 +41,8 @@ def step_form(subject: Any, context: CheckContext) -> Iterator[Finding]:
     """
     for case, output, changed, label in _calls(subject, context):
         context.exercised("verify-calls")
-        if output.token_ids[: len(case.draft_token_ids)] != case.draft_token_ids:
+        most = case.num_draft_tokens if isinstance(case, WholeStepInput) else len(case.draft_token_ids)
+        if len(output.token_ids) <= most and output.token_ids != case.draft_token_ids:
             context.exercised("rejections")
         problems = broken_rules(case, output, changed, vocab_size=np.asarray(case.target_probs).shape[-1])
         if problems:
@@ -61,7 +62,7 @@ def _calls(subject: Any, context: CheckContext) -> Iterator[tuple[VerifyInput, V
         generator = context.streams.generator("tokens.step-form", number)
         for _ in range(_CALLS):
             tokens: tuple[int, ...] = ()
-            for _ in range(scenario.num_draft_tokens):
+            for _ in range(scenario.num_drawn):
                 row = scenario.draft(tokens)
                 tokens += (int(generator.choice(len(row), p=row)),)
             cases = scenario.batch(tokens)
@@ -80,6 +81,8 @@ def _calls(subject: Any, context: CheckContext) -> Iterator[tuple[VerifyInput, V
 
 def broken_rules(case: VerifyInput, output: VerifyOutput, changed: Sequence[str], *, vocab_size: int) -> list[str]:
     """What is wrong with one call, a sentence each; empty where nothing is."""
+    if isinstance(case, WholeStepInput):
+        return _broken_rules_of_step(case, output, vocab_size)
     drafts, tokens = case.draft_token_ids, output.token_ids
     nodes = _accepted_nodes(case, tokens)
     problems = []
@@ -102,6 +105,22 @@ def broken_rules(case: VerifyInput, output: VerifyOutput, changed: Sequence[str]
             problems.append(f"Token {token} at position {position} has target probability 0.")
             break
     problems += [f"The call changed its argument {name} in place." for name in changed]
+    return problems
+
+
+def _broken_rules_of_step(case: WholeStepInput, output: VerifyOutput, vocab_size: int) -> list[str]:
+    """What can be said where the draft is not known: how many tokens, and whether each is possible."""
+    tokens, most = output.token_ids, case.num_draft_tokens + 1
+    problems = []
+    if len(tokens) > most:
+        problems.append(f"{len(tokens)} tokens came back for {most - 1} drafts; at most {most} can.")
+    for position, token in enumerate(tokens):
+        if not 0 <= token < vocab_size:
+            problems.append(f"Token {token} is not in the vocabulary of {vocab_size}.")
+            break
+        if case.target is not None and case.target(tokens[:position])[token] == 0.0:
+            problems.append(f"Token {token} at position {position} has target probability 0.")
+            break
     return problems
 
 

@@ -134,7 +134,7 @@ class _Rows:
 
 def _drafts(scenario: Scenario) -> tuple[int, ...]:
     """Draft tokens that are as often accepted as not."""
-    return (int(np.argmax(scenario.draft(()))),)
+    return () if scenario.drafts_itself else (int(np.argmax(scenario.draft(()))),)
 
 
 def _read(subject: VerifySubject, scenario: Scenario, pair: Any) -> tuple[Emitted, Emitted]:

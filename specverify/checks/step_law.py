@@ -14,6 +14,7 @@ from specverify.checks.step_case import Scenario
 from specverify.checks.step_cause import likely_cause
 from specverify.checks.step_enumerate import StepResult, enumerate_step, enumerate_steps
 from specverify.checks.step_explain import law_finding
+from specverify.checks.step_lattice import lattice_report
 from specverify.checks.step_precision import Precision, measured_precision
 from specverify.checks.step_sample import SampledStep, sample_step
 from specverify.checks.step_scenarios import scenarios_for
@@ -21,6 +22,7 @@ from specverify.checks.step_subject import VerifySubject
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind
 from specverify.exact.errors import NotEnumerable
+from specverify.exact.lattice import LatticeReport
 from specverify.laws.residual import acceptance_efficiency
 
 # Enumeration of all cases stops here and says so; a small function needs about a second.
@@ -39,6 +41,7 @@ class _Evidence:
     sampled: list[SampledStep] = field(default_factory=list)
     failed: list[StepResult] = field(default_factory=list)
     reason: str = ""
+    lattice: LatticeReport | None = None
 
 
 @check(
@@ -88,7 +91,7 @@ def _is_wrong(result: StepResult, precision: Precision) -> bool:
 
 
 def _gather(subject: VerifySubject, context: CheckContext) -> _Evidence:
-    """Every case, each in the strongest mode; once enumeration is out of reach it is not tried again."""
+    """Every case, each in the strongest mode: enumerated, on a lattice of uniforms, or sampled."""
     evidence = _Evidence()
     scenarios = list(scenarios_for(subject))
     context.progress("enumerating verify steps", 0, len(scenarios))
@@ -99,6 +102,10 @@ def _gather(subject: VerifySubject, context: CheckContext) -> _Evidence:
         evidence.reason = str(error)
         evidence.exact, left = _one_by_one(subject, scenarios, context)
     context.shared["step-not-enumerable"] = evidence.reason
+    if evidence.reason and subject.takes_all_uniforms and subject.takes_draft_law and not subject.decides_only:
+        evidence.lattice = lattice_report(subject)
+        if not evidence.lattice.failures:
+            left = []
     num_after = 0
     for number, scenario in enumerate(left if evidence.reason else ()):
         context.progress("sampling verify steps", number, len(left))
@@ -109,7 +116,7 @@ def _gather(subject: VerifySubject, context: CheckContext) -> _Evidence:
         num_after += int(any(sampled.is_refuted for sampled in evidence.sampled))
         if num_after > _MORE_CASES:
             break
-    if not evidence.exact and not evidence.sampled:
+    if not evidence.exact and not evidence.sampled and evidence.lattice is None:
         raise Inconclusive("no case could be run")
     return evidence
 
@@ -133,11 +140,15 @@ def _one_by_one(
 
 
 def _count_exercised(evidence: _Evidence, context: CheckContext) -> None:
+    if evidence.lattice is not None and not evidence.lattice.failures:
+        # The lattice's laws reject and accept every draft somewhere.
+        context.exercised("cases-with-a-rejection")
+        context.exercised("cases-with-all-accepted")
     for result in [*evidence.exact, *(sampled.result for sampled in evidence.sampled)]:
-        outcomes = [(drafted, emitted) for drafted, emitted, _ in result.joint]
-        if any(emitted[: len(drafted)] != drafted for drafted, emitted in outcomes):
+        rejections = [result.scenario.is_rejection(drafted, emitted) for drafted, emitted, _ in result.joint]
+        if any(rejections):
             context.exercised("cases-with-a-rejection")
-        if any(emitted[: len(drafted)] == drafted for drafted, emitted in outcomes):
+        if not all(rejections):
             context.exercised("cases-with-all-accepted")
 
 
@@ -184,13 +195,22 @@ def _worth(evidence: _Evidence, precision: Precision, context: CheckContext) -> 
             f"not refuted in {len(evidence.sampled)} cases, {calls:,} calls; would have caught total variation "
             f"{worst:.2g}. Its law could not be enumerated: {evidence.reason}"
         )
+    if evidence.lattice is not None and not evidence.lattice.failures:
+        parts.append(
+            f"every count right on a lattice of uniforms, {evidence.lattice.num_calls:,} calls. Its law could not be "
+            f"enumerated: {evidence.reason}"
+        )
     slow = _acceptance_note(evidence.exact)
     return "; ".join([*parts, slow] if slow else parts)
 
 
 def _acceptance_note(results: list[StepResult]) -> str:
     """Says where a lossless rule accepts less than it could: correct, but slower than need be."""
-    told = [result for result in results if result.scenario.is_told and result.scenario.is_chain]
+    told = [
+        result
+        for result in results
+        if result.scenario.is_told and result.scenario.is_chain and not result.scenario.drafts_itself
+    ]
     if not told:
         return ""
     ratios = []
@@ -206,9 +226,15 @@ def _acceptance_note(results: list[StepResult]) -> str:
     return f"accepts a first draft token with {lowest[0]:.3f} where {lowest[1]:.3f} is possible: lossless, but slower"
 
 
+def _mode(evidence: _Evidence) -> str:
+    if evidence.sampled:
+        return "e-process"
+    return "enumeration" if evidence.exact and evidence.lattice is None else "lattice"
+
+
 def _figures(evidence: _Evidence, precision: Precision) -> dict[str, Any]:
     return {
-        "mode": "enumeration" if evidence.exact and not evidence.sampled else "e-process",
+        "mode": _mode(evidence),
         "not_enumerable": evidence.reason,
         "tolerance": precision.tolerance,
         "cases": [

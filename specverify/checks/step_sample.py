@@ -84,7 +84,7 @@ class Caller:
         drafts: list[tuple[int, ...]] = []
         for _ in range(num_rows):
             tokens: tuple[int, ...] = ()
-            for _ in range(scenario.num_draft_tokens):
+            for _ in range(scenario.num_drawn):
                 tokens += (self._drawn(tokens),)
             drafts.append(tokens)
         cases = scenario.batch(drafts[0]) if num_rows == 1 else [scenario.case(tokens) for tokens in drafts]

@@ -41,6 +41,8 @@ _ENDS: Mapping[tuple[int, ...], tuple[Sequence[float], Sequence[float]]] = {
     (2,): ((0.5, 0.0, 0.0, 0.5), (0.0, 0.1, 0.9, 0.0)),
     (3,): ((0.25, 0.25, 0.25, 0.25), (0.0, 0.3, 0.7, 0.0)),
 }
+# Cases repeated without the draft law where a function says that it may be left out.
+_WITHOUT_DRAFT_LAW = 6
 # Every ratio, residual and sum in here is exact in half precision: a function that is off here is wrong, not rounded.
 _DYADIC: Mapping[tuple[int, ...], tuple[Sequence[float], Sequence[float]]] = {
     (): ((0.5, 0.25, 0.25, 0.0), (0.25, 0.25, 0.0, 0.5)),
@@ -158,6 +160,9 @@ def scenarios_for(subject: VerifySubject) -> Iterator[Scenario]:
     """The standard cases as this function can be asked them: rounded to its type, told of the draft law or not."""
     for scenario in standard_scenarios():
         yield adapted(scenario, subject)
+    if subject.draft_law_is_optional:
+        for scenario in standard_scenarios()[:_WITHOUT_DRAFT_LAW]:
+            yield adapted(replace(scenario, name=f"{scenario.name}, no draft law given", is_told=False), subject)
     for scenario in tree_scenarios() if subject.takes_trees else ():
         yield adapted(scenario, subject)
     if subject.takes_batches:
@@ -189,6 +194,7 @@ def adapted(scenario: Scenario, subject: VerifySubject) -> Scenario:
     return Scenario(
         scenario.name, scenario.vocab_size, scenario.num_draft_tokens, target, seen(scenario.draft),
         is_told=scenario.is_told and subject.takes_draft_law, neighbour=neighbour, row=scenario.row, parents=parents,
+        drafts_itself=subject.drafts_itself,
         given=given,
     )  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -79,6 +79,18 @@ class VerifyInput:
     draft_probs: Array | None
     target_probs: Array
     parents: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class WholeStepInput(VerifyInput):
+    """What a function is given that drafts by itself: both laws, to be asked for any prefix of new tokens.
+
+    draft_token_ids is empty, and target_probs holds the first row only.
+    """
+
+    draft: Callable[[tuple[int, ...]], Array] | None = None
+    target: Callable[[tuple[int, ...]], Array] | None = None
+    num_draft_tokens: int = 0
 
 
 @dataclass(frozen=True)

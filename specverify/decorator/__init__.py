@@ -133,6 +133,7 @@ def verified(
     arguments: Mapping[str, Callable[..., Any]] | None = None,
     setup: Callable[..., Any] | None = None,
     call: Callable[..., Any] | None = None,
+    step: Callable[..., Any] | None = None,
     is_greedy: bool = False,
     is_tree: bool = False,
     lossy_by_design: str = "",
@@ -152,8 +153,9 @@ def verified(function: Callable[..., Any] | None = None, /, **options: Any) -> A
     field name. kind: "numpy", "torch" or "list", or one for each parameter. batched: whether arrays carry a batch
     axis. dtype: of the laws. constants: fixed arguments. arguments: parameter name to a function of (case, source).
     setup: called before each call (with the case, if it takes one) to reset state. call: makes the whole call from
-    (case, source). is_greedy: the function is meant for temperature 0. is_tree: it verifies draft trees.
-    lossy_by_design: why it need not be lossless.
+    (case, source). step: makes a whole step, drafting included, from (draft, target, num_draft_tokens, source).
+    is_greedy: the function is meant for temperature 0. is_tree: it verifies draft trees. lossy_by_design: why it need
+    not be lossless.
 
     The function behaves exactly as before. With SPECVERIFY=invariants in the environment at decoration every call is
     judged, and a broken one raises CheckFailed; with SPECVERIFY=record:FILE every call is written to the file.
@@ -177,8 +179,8 @@ def verified(function: Callable[..., Any] | None = None, /, **options: Any) -> A
 
 
 _OPTIONS = frozenset({
-    "returns", "kind", "batched", "layout", "rng_kind", "dtype", "constants", "arguments", "setup", "call", "is_greedy",
-    "is_tree", "lossy_by_design", "name",
+    "returns", "kind", "batched", "layout", "rng_kind", "dtype", "constants", "arguments", "setup", "call", "step",
+    "is_greedy", "is_tree", "lossy_by_design", "name",
 })  # fmt: skip
 
 

@@ -283,3 +283,49 @@ def test_global_random_state_is_kept():
     FunctionSubject(torch_single_global)
 
     assert wanted == (torch.rand(3).tolist(), random.random())
+
+
+def test_draft_law_that_may_be_none():
+    """A function that says the draft law is optional is also asked without it."""
+
+    def verify(draft_ids, draft_probs: np.ndarray | None, target_probs: np.ndarray, rng):
+        law = np.eye(target_probs.shape[1])[draft_ids] if draft_probs is None else draft_probs
+        return _numpy(draft_ids, law, target_probs, rng)
+
+    assert FunctionSubject(verify).draft_law_is_optional
+    assert not FunctionSubject(numpy_generator).draft_law_is_optional
+
+
+def test_tree_of_candidates_is_found_by_its_parents():
+    """A parameter called parents makes it a tree: paths of nodes, or tokens, come back."""
+
+    def verify(draft_token_ids, parents, draft_probs, target_probs, rng):
+        node, path = -1, []
+        while True:
+            children = [child for child in range(len(parents)) if parents[child] == node]
+            chosen = [child for child in children if rng.random() < target_probs[node + 1, draft_token_ids[child]]]
+            if not chosen:
+                return path, int(rng.choice(target_probs.shape[1], p=target_probs[node + 1]))
+            node = chosen[0]
+            path.append(node)
+
+    subject = FunctionSubject(verify)
+
+    assert subject.takes_trees
+    assert subject.dialect.returns.names == ("accepted_nodes", "final_token_id")
+
+
+def test_whole_step_that_drafts_by_itself():
+    """step= covers functions that draw the draft tokens too: they are served both laws."""
+
+    def step(draft, target, num_draft_tokens, source):
+        rng, drafts = source.numpy_generator(), ()
+        for _ in range(num_draft_tokens):
+            drafts += (int(rng.choice(len(draft(drafts)), p=draft(drafts))),)
+        rows = [target(drafts[:length]) for length in range(num_draft_tokens + 1)]
+        return _numpy(drafts, [draft(drafts[:length]) for length in range(num_draft_tokens)], rows, rng)
+
+    subject = FunctionSubject(None, step=step, name="whole step")
+
+    assert subject.drafts_itself
+    assert subject.dialect.returns.names == ("token_ids", "num_accepted")

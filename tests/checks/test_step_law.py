@@ -234,3 +234,29 @@ def test_evidence_is_the_same_for_the_same_seed():
 
     assert statistics[0] == statistics[1]
     assert subject.takes_draft_law
+
+
+def test_opaque_function_with_given_uniforms_is_counted_on_a_lattice():
+    """Where symbols cannot pass but uniforms can be chosen, every cell of a grid is fed: exact counts, no samples."""
+
+    def opaque(draft_token_ids, draft_probs, target_probs, uniforms):
+        values = [float(str(float(uniform))) for uniform in uniforms]
+        for position, token in enumerate(draft_token_ids.tolist()):
+            if values[position] * draft_probs[position, token] >= target_probs[position, token]:
+                mass = np.maximum(target_probs[position] - draft_probs[position], 0.0)
+                break
+            position += 1
+        else:
+            position, mass = len(draft_token_ids), target_probs[-1]
+        final = np.searchsorted(np.cumsum(mass), values[-1] * mass.sum(), side="right")
+        return [*draft_token_ids[:position].tolist(), int(final)]
+
+    def wrong(draft_token_ids, draft_probs, target_probs, uniforms):
+        return opaque(draft_token_ids, draft_probs, target_probs, 0.9 * np.asarray([float(u) for u in uniforms]))
+
+    right = law_result(opaque)
+
+    assert right.outcome is Outcome.PASSED
+    assert right.figures["mode"] == "lattice"
+    assert "every count right on a lattice" in right.worth
+    assert law_result(wrong).outcome is Outcome.FAILED

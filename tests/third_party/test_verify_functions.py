@@ -188,6 +188,24 @@ def test_specdec_verify_is_lossless_and_changes_its_input():
     assert found["tokens.step-form"] is Outcome.FAILED
 
 
+def test_mini_infer_whole_step():
+    """A function that drafts and verifies: step= serves it both models, and the law of whole steps is exact."""
+    verifier = pytest.importorskip("mini_infer.speculative.verifier")
+
+    def step(draft: Any, target: Any, num_draft_tokens: int, source: Any) -> Any:
+        def model(law: Any) -> Any:
+            def logits(ids: Any) -> Any:
+                tokens = tuple(ids[0, 1:].tolist())
+                rows = [law(tokens[:length]) for length in range(len(tokens) + 1)]
+                return torch.from_numpy(np.stack(rows)).log()[None], None
+
+            return logits
+
+        return verifier.speculative_step(model(target), model(draft), torch.tensor([[0]]), num_draft_tokens, 1.0)
+
+    assert_exactly_lossless(verified(step=step)(verifier.speculative_step))
+
+
 def test_core_deepinfer_greedy():
     """A greedy rule on finite logits, held to the target's argmax."""
     speculative = pytest.importorskip("core_deepinfer.speculative")
