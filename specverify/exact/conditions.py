@@ -188,7 +188,7 @@ def clamp(block: Symbols, low: Any, high: Any) -> Symbols:
         if not ignorable.all():
             block.form[0] = None
         for position in zip(*np.nonzero(~ignorable), strict=True):
-            is_below = block.run.decide(int(clipped.variable[position]), float(clipped.threshold[position]), "clamp")
+            is_below = block.run.decide_clamp(int(clipped.variable[position]), float(clipped.threshold[position]))
             if is_below == bool(clipped.below[position]):
                 block.variable[position] = CONSTANT
                 block.a[position] = bounds[position]
@@ -217,6 +217,8 @@ def race(block: Symbols, *, largest: bool, operation: str) -> tuple[NDArray[np.i
         if constants[best] >= high if largest else constants[best] <= low:
             return array([best]), certain, np.ones(1)
         if not (constants[best] <= low if largest else constants[best] >= high):
+            if run.has_clamped:
+                raise run.refuse_clamped(operation)
             raise run.refuse("a race of random values against a number inside their range", operation)
     if len(positions) == 1:
         return positions, certain, np.ones(1)

@@ -16,7 +16,7 @@ from specverify.exact.streams import Stream, Streams
 if TYPE_CHECKING:
     from specverify.exact.symbols import SymbolTable
 
-_FREE, _INSPECTED, _RACED = 0, 1, 2
+_FREE, _INSPECTED, _RACED, _CLAMPED = 0, 1, 2, 3
 
 
 class Run:
@@ -35,6 +35,7 @@ class Run:
         self.is_finished = False
         self.num_random_calls = 0
         self.clipped_mass = 0.0
+        self.has_clamped = False
         self.notes: set[str] = set()
         self.num_variables = 0
         self.streams = Streams(self.new_variables, self.refuse)
@@ -126,7 +127,7 @@ class Run:
                 self._settle_holder(held)
         low, high = np.zeros(variables.shape), np.ones(variables.shape)
         inside = np.maximum(variables, 0)
-        for position in zip(*np.nonzero((self._state[inside] == _INSPECTED) & (variables >= 0)), strict=True):
+        for position in zip(*np.nonzero((self._state[inside] % 2 == 1) & (variables >= 0)), strict=True):
             low[position], high[position] = self._intervals[int(variables[position])]
         return low, high
 
@@ -174,6 +175,23 @@ class Run:
         low, high = self.interval(variable)
         return min(max((threshold - low) / (high - low), 0.0), 1.0)
 
+    def refuse_clamped(self, operation: str) -> NotEnumerable:
+        """The error for a race on values that a clamp may have changed."""
+        return self.refuse(
+            f"a clamp that changes its argument with a probability above {self.budget.clip_mass:g} comes before a race; "
+            "a budget with a larger clip_mass drops it and adds the mass to the law's error bound",
+            operation,
+        )
+
+    def decide_clamp(self, variable: int, threshold: float) -> bool:
+        """As decide, for a clamp: no use of the value that could make a later race a reuse."""
+        was_free = self._state[variable] in (_FREE, _CLAMPED)
+        self.has_clamped = True
+        is_below = self.decide(variable, threshold, "clamp")
+        if was_free and self._state[variable] == _INSPECTED:
+            self._state[variable] = _CLAMPED
+        return is_below
+
     def narrow(self, variable: int, low: float, high: float) -> None:
         """Records that the variable lies in [low, high)."""
         self._intervals[variable] = (low, high)
@@ -186,6 +204,8 @@ class Run:
                 self._settle_holder(held)
         states = self._state[variables]
         if states.any():
+            if bool((states[states > 0] == _CLAMPED).all()):
+                raise self.refuse_clamped(operation)
             raise self._reused(operation, raced=bool((states == _RACED).any()))
         # Writing the same entry twice counts once: fewer newly raced variables than entries means a repetition.
         before = int(np.count_nonzero(self._state == _RACED))

@@ -302,3 +302,24 @@ def test_programs_that_insist_on_ints_are_enumerated_with_decided_ones(insist):
     law = enumerate_law(program)
 
     assert pytest.approx({0: 0.25, 1: 0.75}) == law.probabilities
+
+
+def guarded_race(source):
+    uniforms = np.clip(source.numpy_generator().random(3), 1e-10, 1.0)
+    return np.argmax(np.log([0.2, 0.3, 0.5]) - np.log(-np.log(uniforms)))
+
+
+def test_a_clamp_before_a_race_is_no_reuse():
+    """A guard that is too wide to be dropped is refused, and not called reused randomness."""
+    with pytest.raises(NotEnumerable, match="clip_mass") as caught:
+        enumerate_law(guarded_race)
+
+    assert not isinstance(caught.value, ReusedRandomness)
+
+
+def test_a_larger_clip_mass_drops_a_wider_guard():
+    """Whoever accepts the error bound may drop wider guards."""
+    law = enumerate_law(guarded_race, budget=EnumerationBudget(clip_mass=1e-9))
+
+    assert pytest.approx(3e-10) == law.clipped_mass
+    assert pytest.approx({0: 0.2, 1: 0.3, 2: 0.5}) == law.probabilities
