@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -173,6 +173,12 @@ class CallRecorder:
             file.write("".join(f"{line}\n" for line in lines))
 
 
+def holds_recorded_calls(path: Path) -> bool:
+    """Whether the file begins like one that CallRecorder wrote."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return f'"format": "{FILE_FORMAT}"' in file.readline(4096)
+
+
 def read_recorded_calls(path: Path) -> RecordedCalls:
     """The calls of a file that CallRecorder wrote.
 
@@ -227,6 +233,3 @@ def _from_json(record: Mapping[str, Any]) -> VerifyCall:
         VerifyOutput(tuple(record["token_ids"]), record["num_accepted"]),
         tuple(record.get("changed", ())),
     )  # fmt: skip
-
-
-Judge = Callable[[RecordedCalls], None]

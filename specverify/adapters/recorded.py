@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from specverify.adapters.function_traffic import holds_recorded_calls, read_recorded_calls
 from specverify.core.capabilities import Capability
 from specverify.core.errors import UsageError
 from specverify.core.types import Trace
@@ -23,9 +24,15 @@ class RecordedSubject:
         self.capabilities = _shown(self.traces)
 
 
-def recorded_subjects(path: Path) -> Sequence[RecordedSubject]:
-    """One subject per trace file. Raises UsageError where there is none, or where one is damaged."""
-    return [RecordedSubject(str(file), read_traces(file).traces) for file in trace_files(path)]
+def recorded_subjects(path: Path) -> Sequence[Any]:
+    """One subject per file of traces or of verify calls. Raises UsageError where there is none, or one is damaged."""
+    return [_recorded_subject(file) for file in trace_files(path)]
+
+
+def _recorded_subject(file: Path) -> Any:
+    if holds_recorded_calls(file):
+        return read_recorded_calls(file)
+    return RecordedSubject(str(file), read_traces(file).traces)
 
 
 def trace_files(path: Path) -> Sequence[Path]:

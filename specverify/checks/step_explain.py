@@ -150,7 +150,8 @@ def _numbers(values: Iterable[float]) -> list[str]:
 
 def three_digits(value: float, *, signed: bool = False) -> str:
     """.098, +.098, or 3.2e-06 where three decimals would read .000 for something that is not zero."""
-    if abs(value) > _DUST and abs(value) < _PRINTED:
+    value = 0.0 if abs(value) < _DUST else value
+    if value != 0.0 and abs(value) < _PRINTED:
         return f"{value:+.1e}" if signed else f"{value:.1e}"
     text = f"{value:+.3f}" if signed and abs(value) >= _PRINTED else f"{value:.3f}"
     return text.replace("0.", ".", 1) if abs(value) < 1.0 else text

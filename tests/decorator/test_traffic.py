@@ -10,6 +10,7 @@ import torch
 
 from specverify import verified
 from specverify.adapters.function_traffic import read_recorded_calls
+from specverify.adapters.recorded import recorded_subjects
 from specverify.catalogue import check_by_id
 from specverify.core.errors import CheckFailed, UsageError
 from specverify.core.outcomes import Outcome
@@ -125,6 +126,7 @@ def test_calls_are_recorded_and_judged_later(monkeypatch, tmp_path):
 
     assert len(path.read_text().splitlines()) == 4
     form = [check_by_id("tokens.step-form")]
+    assert [subject.capabilities for subject in recorded_subjects(path)] == [all_calls.capabilities]
     assert [result.outcome for result in run_checks(good_calls, checks=form).results] == [Outcome.PASSED]
     assert [result.outcome for result in run_checks(all_calls, checks=form).results] == [Outcome.FAILED]
 
