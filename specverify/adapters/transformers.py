@@ -94,6 +94,18 @@ class TransformersEngine:
             self.max_new_tokens = max_new_tokens
 
     @property
+    def lossy_option(self) -> str:
+        """The option that makes the output lossy, if one is on. It excuses nothing: the distance is measured as well."""
+        if self.ensemble_weight in (None, 1.0):
+            return ""
+        return f"assistant_ensemble_weight={self.ensemble_weight} mixes the draft's law into the target's"
+
+    @property
+    def proposer(self) -> str:
+        """What drafts: the draft model as loaded, the text so far, or the target's own first layers."""
+        return {"assistant": "draft-model", "prompt-lookup": "n-gram"}.get(self.mode, self.mode)
+
+    @property
     def drafts_stop_before_end(self) -> bool:
         """Prompt lookup cuts a draft before the first end token in it, so none is ever inside."""
         return self.mode == "prompt-lookup"
@@ -108,7 +120,7 @@ class TransformersEngine:
             Capability.SEED,
             Capability.STOP,
         }
-        if self.lossy_by_design:
+        if self.lossy_by_design or self.lossy_option:
             shown.add(Capability.LOSSY_BY_DESIGN)
         if self.checkpoint is not None:
             shown.add(Capability.LOAD_CHECKPOINT)
@@ -148,9 +160,9 @@ class TransformersEngine:
         return [self._trace(request, speculate) for request in requests]
 
     def quiet(self) -> TransformersEngine:
-        """The same engine, models shared, recording counts only: faster, and right for an enumeration."""
+        """The same engine, models shared, recording steps without laws and rows: for thousands of tokens."""
         silent = copy.copy(self)
-        silent.record_steps = silent.record_kv_rows = False
+        silent.record_laws = silent.record_kv_rows = False
         return silent
 
     def generate_tensor(self, request: Request, *, speculate: bool) -> torch.Tensor:

@@ -45,9 +45,9 @@ class _Judged:
 def matches_laws(subject: Any, context: CheckContext) -> Iterator[Finding]:
     """Two claims about the same steps.
 
-    Where the drafter is the probe's draft model and declares its laws, each declared row must be the draft model's
-    law after the true text, by the float64 oracle: stale rows and wrong positions of the draft side show here.
-    And the number of accepted tokens must follow one of the lossless rules (token by token, point mass, block), given
+    Where the drafter is the probe's draft model and declares its laws, each row declared in plain sampling must be the
+    draft model's law after the true text, by the float64 oracle: stale rows and wrong positions of the draft side
+    show here. And the number of accepted tokens must follow one of the lossless rules (token by token, point mass, block), given
     both laws: an e-value for each rule, and only what refutes all of them counts.
     """
     seen = [p for p in places.all_places(evidence.drafting_runs(subject, context)) if p.step.num_draft_tokens]
@@ -125,7 +125,15 @@ def _oracle_rows(seen: Sequence[Place], oracle: Any, *, final: bool) -> list[Arr
 
 def _stale_draft_law(seen: Sequence[Place], scorer: samples.Scorer, subject: Any) -> Finding | None:
     """The first declared draft row that is not the draft model's law after the true text."""
-    declared = [place for place in seen if place.step.draft_probs is not None]
+    # Plain sampling only: a drafter may cool or filter its law as it likes, so long as it declares what it drew from.
+    # And no text with the padding token in it: transformers masks it wherever it stands.
+    declared = [
+        place
+        for place in seen
+        if place.step.draft_probs is not None
+        and place.trace.request.sampling == evidence.SAMPLED
+        and scorer.checkpoint.pad_token_id not in places.committed_token_ids(place.trace)
+    ]
     if not scorer.has_draft_oracle or not declared:
         return None
     allowed = noise.SAFETY * noise.floor(noise.LAW_FLOOR, subject)
