@@ -11,22 +11,26 @@ from specverify.exact.program import FrontEnd
 
 
 class HiddenGenerators:
-    """States of all live generators of the libraries, before a run; require_untouched compares them afterwards."""
+    """States of all live generators of the libraries, before the program runs; compared now and then."""
 
     def __init__(self, front_ends: Sequence[FrontEnd]) -> None:
         owners: dict[type, Any] = {}
         for front_end in front_ends:
             for generator_type in getattr(front_end, "generator_types", ()):
                 owners[generator_type] = front_end
-        found = live_objects(tuple(owners))
-        self._states = [(thing, owners[type(thing)], owners[type(thing)].generator_state(thing)) for thing in found]
+        self._generators = [(thing, owners[type(thing)]) for thing in live_objects(tuple(owners))]
+        self._states: list[Any] = []
+        self.remember()
+
+    def remember(self) -> None:
+        """Takes the states as they are now: replays seed the global generators anew."""
+        self._states = [front_end.generator_state(thing) for thing, front_end in self._generators]
 
     def require_untouched(self) -> None:
-        """Raises NotEnumerable where the program drew from one of them. For the first run: replays seed some anew."""
-        for thing, front_end, state in self._states:
+        """Raises NotEnumerable where the program drew from one of them since their states were remembered."""
+        for (thing, front_end), state in zip(self._generators, self._states, strict=True):
             if front_end.generator_state(thing) != state:
                 raise NotEnumerable(
                     "the program draws from a generator that was made before it was called; pass the generator in",
                     f"{type(thing).__module__}.{type(thing).__name__}",
                 )
-        self._states = []

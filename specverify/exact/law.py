@@ -183,11 +183,12 @@ class _Search:
             run, cells = self._execute(poison_seed=0)
             number = self.stack.num_runs
             if run.int_calls and sum(self.int_calls.redirect(frame) for frame in run.int_calls):
+                hidden.remember()
                 return False
-            if number == 1:
-                hidden.require_untouched()
             if number & (number - 1) == 0 or self.stack.is_last_path:
+                hidden.require_untouched()
                 self._require_same_again(cells)
+                hidden.remember()
             self._gather(run, cells)
             more = self.stack.end_run()
             if progress is not None and time.monotonic() - reported > _PROGRESS_SECONDS:

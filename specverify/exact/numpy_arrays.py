@@ -21,6 +21,8 @@ from specverify.exact.run import Run
 from specverify.exact.scalar import Symbol, from_block
 from specverify.exact.symbols import Symbols, constant_symbols
 
+SINGLE_PRECISION_NOTE = "random numbers of single precision: real ones are multiples of 2^-24, the law is a continuum's"
+
 
 class _Standin(NDArrayOperatorsMixin):
     """What the three have in common: dispatch of numpy's functions, and shape."""
@@ -146,6 +148,11 @@ class SymbolArray(_Standin):
     def astype(self, dtype: Any, **kwargs: Any) -> SymbolArray:
         if np.dtype(dtype).kind != "f":
             self.refuse(f"astype({np.dtype(dtype).name})")
+        if np.dtype(dtype).itemsize < 4:
+            # 1 in 2000 float16 uniforms is 1 itself: no law of a continuum describes them.
+            raise self.run.refuse("random numbers of half precision are too coarse for an exact law", "astype(float16)")
+        if np.dtype(dtype).itemsize == 4:
+            self.run.notes.add(SINGLE_PRECISION_NOTE)
         return SymbolArray(self.block.copy(), dtype)
 
     def argmax(self, axis: int | None = None, out: None = None, *, keepdims: bool = False) -> Any:

@@ -77,7 +77,7 @@ class NumpyFront:
     def generator_state(self, generator: Any) -> str:
         """State of a real generator, to see whether the program drew from it."""
         bits = generator.bit_generator if isinstance(generator, _RealGenerator) else generator._bit_generator
-        return str(bits.state)
+        return "".join(str(part.tobytes() if isinstance(part, np.ndarray) else part) for part in _flat(bits.state))
 
     def generator(self, run: Run, stream: Stream) -> SymbolicGenerator:
         return SymbolicGenerator(Draws(run, stream))
@@ -245,6 +245,14 @@ def _any_symbol(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return any(_any_symbol(part) for part in value)
     return isinstance(value, Symbol | SymbolArray)
+
+
+def _flat(state: Any) -> Iterator[Any]:
+    for part in state.values():
+        if isinstance(part, dict):
+            yield from _flat(part)
+        else:
+            yield part
 
 
 def _plain_seed(seed: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from specverify.exact.numpy_arrays import SINGLE_PRECISION_NOTE
 from specverify.exact.numpy_draws import Draws
 
 # The stand-ins are real subclasses, so that isinstance holds; what they inherit is never drawn from.
@@ -32,6 +33,8 @@ class SymbolicGenerator(_RealGenerator):
         if out is not None:
             raise self.draws.run.refuse("random numbers are written into an ordinary array", "random with out=")
         is_single = np.dtype(dtype) == np.float32 if dtype is not np.float64 else False
+        if is_single:
+            self.draws.run.notes.add(SINGLE_PRECISION_NOTE)
         return self.draws.uniform(size, kind="float" if is_single else "double", dtype=dtype)
 
     def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:

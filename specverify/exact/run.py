@@ -178,8 +178,8 @@ class Run:
     def refuse_clamped(self, operation: str) -> NotEnumerable:
         """The error for a race on values that a clamp may have changed."""
         return self.refuse(
-            f"a clamp that changes its argument with a probability above {self.budget.clip_mass:g} comes before a race; "
-            "a budget with a larger clip_mass drops it and adds the mass to the law's error bound",
+            f"a clamp that acts with a probability above {self.budget.clip_mass:g} comes before a race; "
+            "give a budget with a larger clip_mass, and the mass is added to the error bound of the law",
             operation,
         )
 

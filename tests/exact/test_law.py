@@ -56,6 +56,18 @@ def test_a_generator_made_beforehand_is_found(hidden):
         enumerate_law(program)
 
 
+def test_a_generator_used_on_a_rare_path_only_is_found():
+    """The first path need not be the one that draws from a hidden generator."""
+
+    def program(source):
+        if source.numpy_generator().random() < 0.9:
+            return 0, 0
+        return 1, int(HIDDEN.random() < 1.0)
+
+    with pytest.raises(NotEnumerable, match="made before it was called"):
+        enumerate_law(program)
+
+
 def test_hidden_randomness_in_an_output_is_found():
     """One path that gives two outputs is not a law."""
 
