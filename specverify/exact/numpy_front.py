@@ -12,9 +12,10 @@ import numpy as np
 
 from specverify.core.errors import UsageError
 from specverify.exact.deferred import Deferred
-from specverify.exact.numpy_arrays import DeferredArray, Standin, SymbolArray, as_block, decided
+from specverify.exact.numpy_arrays import SymbolArray, as_block
 from specverify.exact.numpy_draws import Draws
 from specverify.exact.numpy_generators import SymbolicGenerator, SymbolicRandomState
+from specverify.exact.numpy_standins import DeferredArray, Standin, decided
 from specverify.exact.patching import is_own_caller, replaced
 from specverify.exact.program import Salt
 from specverify.exact.run import Run

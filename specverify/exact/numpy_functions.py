@@ -10,7 +10,8 @@ from numpy import asarray
 
 from specverify.exact import conditions, deferred, selections, symbols
 from specverify.exact.deferred import Deferred
-from specverify.exact.numpy_arrays import DeferredArray, Standin, SymbolArray, as_block, decided, object_array
+from specverify.exact.numpy_arrays import SymbolArray, as_block
+from specverify.exact.numpy_standins import DeferredArray, Standin, decided, object_array
 from specverify.exact.run import Run
 from specverify.exact.scalar import Symbol, from_block
 

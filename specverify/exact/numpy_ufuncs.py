@@ -12,7 +12,8 @@ from numpy import asarray
 from specverify.exact import algebra, conditions
 from specverify.exact.deferred import Deferred, combined
 from specverify.exact.leaves import Condition
-from specverify.exact.numpy_arrays import ConditionArray, DeferredArray, SymbolArray, as_block, decided
+from specverify.exact.numpy_arrays import SymbolArray, as_block
+from specverify.exact.numpy_standins import ConditionArray, DeferredArray, decided
 from specverify.exact.run import Run
 from specverify.exact.scalar import Symbol, from_block, mirrored
 from specverify.exact.symbols import Symbols
