@@ -95,7 +95,7 @@ class TransformersEngine:
 
     @property
     def lossy_option(self) -> str:
-        """The option that makes the output lossy, if one is on. It excuses nothing: the distance is measured as well."""
+        """The option that makes the output lossy, if one is on. It excuses nothing; the distance is measured too."""
         if self.ensemble_weight in (None, 1.0):
             return ""
         return f"assistant_ensemble_weight={self.ensemble_weight} mixes the draft's law into the target's"

@@ -62,14 +62,19 @@ def declared_distance(subject: Any, context: CheckContext) -> Iterator[Finding]:
         return
     if certified == 0.0:
         raise Inconclusive(
-            f"declared lossy ({subject.lossy_by_design}), but {stream.num_tokens:,} tokens show no distance from the "
+            f"declared lossy ({_reason(subject)}), but {stream.num_tokens:,} tokens show no distance from the "
             "target: did the lossy option ever bite?"
         )
     limit = f", at most {claimed:g} by its own word" if claimed is not None else ""
     context.worth(
-        f"lossy by design ({subject.lossy_by_design}): certified total variation {certified:.3g} per token{limit}, "
+        f"lossy by design ({_reason(subject)}): certified total variation {certified:.3g} per token{limit}, "
         f"{stream.num_tokens:,} tokens"
     )
+
+
+def _reason(subject: Any) -> str:
+    """Why it is lossy: what it declares, or the option that makes it so although nobody excused it."""
+    return str(getattr(subject, "lossy_by_design", "") or getattr(subject, "lossy_option", ""))
 
 
 def _finding(subject: Any, stream: PitStream, certified: float, claimed: float, context: CheckContext) -> Finding:
@@ -83,6 +88,6 @@ def _finding(subject: Any, stream: PitStream, certified: float, claimed: float, 
         ),
         not_noise=f"{stream.num_tokens:,} tokens prove it; a smaller distance would look like this once in "
         f"10^{-math.log10(context.alpha):.0f} runs.",
-        where=(f"Declared reason: {subject.lossy_by_design}.",),
+        where=(f"Declared reason: {_reason(subject)}.",),
         details={"certified_tv": certified, "claimed_tv": claimed},
     )

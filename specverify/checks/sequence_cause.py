@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -54,6 +56,7 @@ def likely_cause(
     *,
     num_draft_tokens: int,
     tolerance: float,
+    num_from_prefill: int = 1,
 ) -> str:
     """A sentence, only where the law that the mistake predicts is the law that was seen.
 
@@ -65,16 +68,17 @@ def likely_cause(
     """
     if draft is None:
         return ""
-    call = _Call(law, request, target, draft, num_draft_tokens)
-    try:
+    call = _Call(law, request, target, draft, num_draft_tokens, num_from_prefill)
+    fitting: list[Mistake] = []
+    with contextlib.suppress(KeyError):
         fitting = [m for m in MISTAKES if m.family is None and call.distance(m.rule) <= tolerance]
         if not fitting:
             strongest = [call.best_strength(m) for m in MISTAKES if m.family is not None]
             fitting = [m for m, distance in strongest if distance <= max(tolerance, _SEARCHED)]
+    share = None
+    with contextlib.suppress(KeyError):
         seen = conditional_of(law, len(target(())))(prefix)
         share = mixture_share(seen, target(prefix), draft(prefix), tolerance)
-    except KeyError:
-        return ""
     if 1 <= len(fitting) <= _NAMED and fitting[0].name != _MIXTURE:
         sentence = ", or ".join(mistake.sentence.rstrip(".") for mistake in fitting)
         alone = "it alone predicts" if len(fitting) == 1 else "only these predict"
@@ -96,13 +100,25 @@ class _Call:
     target: Conditional
     draft: Conditional
     num_draft_tokens: int
+    num_from_prefill: int
+
+    @cached_property
+    def _prefixes(self) -> frozenset[Tokens]:
+        return frozenset(tokens[:length] for tokens in self.law for length in range(len(tokens) + 1))
 
     def distance(self, rule: StepRule) -> float:
         """Total variation; the nearer of the two ways to draft close to the limit."""
         return min(
             total_variation(
                 sequence_law_of_rule(
-                    rule, self.draft, self.target, self.request, num_draft_tokens=self.num_draft_tokens, room=room
+                    rule,
+                    self.draft,
+                    self.target,
+                    self.request,
+                    num_draft_tokens=self.num_draft_tokens,
+                    room=room,
+                    num_from_prefill=self.num_from_prefill,
+                    worth_following=self._prefixes,
                 ),
                 self.law,
             )
@@ -138,22 +154,33 @@ def mixture_share(
 
 
 def sequence_law_of_rule(
-    rule: StepRule, draft: Conditional, target: Conditional, request: Request, *, num_draft_tokens: int, room: int
+    rule: StepRule,
+    draft: Conditional,
+    target: Conditional,
+    request: Request,
+    *,
+    num_draft_tokens: int,
+    room: int,
+    num_from_prefill: int = 1,
+    worth_following: Container[Tokens] | None = None,
 ) -> dict[Tokens, float]:
-    """Law of a whole call: one token from prefill, then steps with this rule until the limit or an end token.
+    """Law of a whole call: the tokens from prefill, then steps with this rule until the limit or an end token.
 
     room: 1 where the engine drafts no more than leaves room for the final token, 0 where it fills up to the limit.
+    worth_following: other outputs are left where they depart from these, incomplete. In a distance to a law that has
+      none of them it makes no difference, and a rule that spreads over a whole vocabulary ends soon.
     """
     length, ends = request.max_new_tokens, request.eos_token_ids
     finished: dict[Tokens, float] = {}
     pending: dict[Tokens, float] = {(): 1.0}
     while pending:
         tokens, weight = pending.popitem()
-        if len(tokens) >= length or (tokens and tokens[-1] in ends):
+        is_of_interest = worth_following is None or tokens in worth_following
+        if len(tokens) >= length or (tokens and tokens[-1] in ends) or not is_of_interest:
             finished[tokens] = finished.get(tokens, 0.0) + weight
             continue
-        if not tokens:
-            row = target(())
+        if len(tokens) < num_from_prefill:
+            row = target(tokens)
             emitted_law: Law = {(int(token),): float(row[token]) for token in np.flatnonzero(row)}
         else:
             num_draft = max(0, min(num_draft_tokens, length - len(tokens) - room))

@@ -41,6 +41,7 @@ class _Enumerated:
     law: dict[Tokens, float]
     num_runs: int
     seen: Counter[str] = field(default_factory=Counter)
+    num_from_prefill: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,11 +138,13 @@ def _judge(subject: Any, scenario: Scenario, context: CheckContext) -> _Judged |
 def _enumerate(subject: Any, request: Request, *, speculate: bool) -> _Enumerated:
     engine = evidence.quiet(subject)
     seen: Counter[str] = Counter()
+    prefilled: set[int] = set()
 
     def program(source: Any) -> Tokens:
         del source  # the engine draws from the global generators, which are replaced while this runs
         (trace,) = evidence.generate(engine, [request], speculate=speculate)
         _count(seen, trace)
+        prefilled.add(trace.first_from_prefill)
         # What comes after the limit is the business of tokens.at-most-max-tokens.
         return tuple(trace.token_ids[: request.max_new_tokens])
 
@@ -155,7 +158,7 @@ def _enumerate(subject: Any, request: Request, *, speculate: bool) -> _Enumerate
         reset=getattr(engine, "reset", None),
     )
     law = {tuple(int(token) for token in tokens): float(p) for tokens, p in exact.probabilities.items()}
-    return _Enumerated(law, exact.num_runs, seen)
+    return _Enumerated(law, exact.num_runs, seen, min(prefilled, default=1))
 
 
 def _count(seen: Counter[str], trace: Trace) -> None:
@@ -233,6 +236,7 @@ def _finding(
     cause = sequence_cause.likely_cause(
         on.law, request, target, _draft_conditional(subject, request, prefix), prefix,
         num_draft_tokens=evidence.num_draft_tokens(subject), tolerance=max(1e-6, tolerance),
+        num_from_prefill=on.num_from_prefill,
     )  # fmt: skip
     text = f"new tokens {', '.join(map(str, prefix))}" if prefix else "the prompt"
     context.figures.update(tv=tv, scenario=scenario.name, paths=on.num_runs)

@@ -177,15 +177,40 @@ def test_request_without_a_seed_draws_from_torchs_own_generator(engines, pair: P
     assert outputs[0] == outputs[1]
 
 
-def test_quiet_engine_gives_the_same_tokens_without_records(engines, pair: ProbePair) -> None:
+def test_quiet_engine_gives_the_same_tokens_without_laws_and_rows(engines, pair: ProbePair) -> None:
     """And says so in what it declares."""
     loud = run(engines["assistant"], pair.prompts[2], SamplingParams())
     quiet = run(engines["assistant"].quiet(), pair.prompts[2], SamplingParams())
 
     assert loud.token_ids == quiet.token_ids
-    assert quiet.steps == ()
-    assert (loud.num_proposed, loud.num_accepted) == (quiet.num_proposed, quiet.num_accepted)
-    assert Capability.TRACE not in engines["assistant"].quiet().capabilities
+    assert [step.token_ids for step in loud.steps] == [step.token_ids for step in quiet.steps]
+    assert all(step.target_probs is None and step.target_kv_rows is None for step in quiet.steps)
+    assert {Capability.KV_ROWS, Capability.TARGET_PROBS, Capability.DRAFT_PROBS} == (
+        engines["assistant"].capabilities - engines["assistant"].quiet().capabilities
+    )
+
+
+def test_without_steps_the_counts_remain(pair: ProbePair) -> None:
+    """Known from shapes alone: nothing is read that the engine does not read itself."""
+    engine = TransformersEngine(pair.target_dir, pair.draft_dir, record_steps=False)
+
+    trace = run(engine, pair.prompts[2], SamplingParams())
+
+    assert trace.steps == ()
+    assert trace.num_proposed is not None
+    assert trace.num_accepted is not None
+    assert 0 < trace.num_accepted < trace.num_proposed
+    assert Capability.TRACE not in engine.capabilities
+
+
+def test_lossy_option_is_named_and_not_excused(pair: ProbePair) -> None:
+    """Whoever switches it on and means it says so; then, and only then, losslessness is not asked for."""
+    engine = TransformersEngine(pair.target_dir, pair.draft_dir, ensemble_weight=0.7)
+    plain = TransformersEngine(pair.target_dir, pair.draft_dir)
+
+    assert "assistant_ensemble_weight=0.7" in engine.lossy_option
+    assert "" == engine.lossy_by_design == plain.lossy_option
+    assert Capability.LOSSY_BY_DESIGN in engine.capabilities - plain.capabilities
 
 
 @pytest.mark.parametrize("mode", MODES)
