@@ -46,9 +46,9 @@ def matches_laws(subject: Any, context: CheckContext) -> Iterator[Finding]:
     """Two claims about the same steps.
 
     Where the drafter is the probe's draft model and declares its laws, each row declared in plain sampling must be the
-    draft model's law after the true text, by the float64 oracle: stale rows and wrong positions of the draft side
-    show here. And the number of accepted tokens must follow one of the lossless rules (token by token, point mass, block), given
-    both laws: an e-value for each rule, and only what refutes all of them counts.
+    draft model's law after the true text, by the float64 oracle. Stale rows and wrong positions of the draft side show
+    here. And the number of accepted tokens must follow one of the lossless rules (token by token, point mass, block),
+    given both laws: an e-value for each rule, and only what refutes all of them counts.
     """
     seen = [p for p in places.all_places(evidence.drafting_runs(subject, context)) if p.step.num_draft_tokens]
     if not seen:

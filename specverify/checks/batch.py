@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from specverify.checks import evidence, greedy, noise, places, wording
+from specverify.checks import ambient, evidence, greedy, noise, places, wording
 from specverify.checks.evidence import Run
 from specverify.checks.registry import CheckContext, Exercised, check
 from specverify.core.capabilities import Capability
@@ -53,6 +53,11 @@ def rows_independent(subject: Any, context: CheckContext) -> Iterator[Finding]:
     every step before the first difference: a draft model that looks at its neighbour's rows changes no token, only
     what is accepted. Where laws are recorded, the first step whose target law differs is named.
     """
+    with ambient.repeatable(subject, context, "batch"):
+        yield from list(_judge(subject, context))
+
+
+def _judge(subject: Any, context: CheckContext) -> Iterator[Finding]:
     requests = list(evidence.standard_requests(subject, context, evidence.GREEDY))
     alone = [evidence.generate(subject, [request], speculate=True)[0] for request in requests]
     again = [evidence.generate(subject, [request], speculate=True)[0] for request in requests]

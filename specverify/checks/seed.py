@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from specverify.checks import evidence, greedy, noise, wording
+from specverify.checks import ambient, evidence, greedy, noise, wording
 from specverify.checks.registry import CheckContext, Exercised, check
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind, Table
@@ -43,6 +43,12 @@ def repeats(subject: Any, context: CheckContext) -> Iterator[Finding]:
     And one prompt with eight seeds must not give eight times the same text. A greedy request is the negative control:
     its seed may change nothing.
     """
+    # Seeded once for the whole check: calls still differ from each other, and the check repeats.
+    with ambient.repeatable(subject, context, "seed"):
+        yield from list(_judge(subject, context))
+
+
+def _judge(subject: Any, context: CheckContext) -> Iterator[Finding]:
     requests = list(evidence.standard_requests(subject, context, evidence.SAMPLED))
     alone = [_solo(subject, request) for request in requests]
     broken = [

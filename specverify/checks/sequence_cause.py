@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
@@ -15,10 +15,12 @@ from scipy.optimize import minimize_scalar
 from specverify.core.types import Request
 from specverify.laws.mistakes import MISTAKES, Mistake
 from specverify.laws.sequence import total_variation
-from specverify.laws.steps import Law, StepRule, step_law
-from specverify.laws.tree import Conditional
+from specverify.laws.steps import Law, StepRule, draft_paths
+from specverify.laws.tree import Conditional, path_rows
 
 Tokens: TypeAlias = tuple[int, ...]
+_Path: TypeAlias = tuple[Tokens, float, NDArray[np.float64], NDArray[np.float64]]
+"""Draft tokens, their probability, draft rows [k, vocab], target rows [k + 1, vocab]."""
 
 # A share of the draft law below this is not told from rounding.
 _LEAST_SHARE = 1e-3
@@ -101,6 +103,7 @@ class _Call:
     draft: Conditional
     num_draft_tokens: int
     num_from_prefill: int
+    known_paths: dict[tuple[Tokens, int], list[_Path]] = field(default_factory=dict)
 
     @cached_property
     def _prefixes(self) -> frozenset[Tokens]:
@@ -119,6 +122,7 @@ class _Call:
                     room=room,
                     num_from_prefill=self.num_from_prefill,
                     worth_following=self._prefixes,
+                    known_paths=self.known_paths,
                 ),
                 self.law,
             )
@@ -129,9 +133,13 @@ class _Call:
         """The mistake at the strength that fits best, and how well it fits."""
         family = mistake.family
         assert family is not None
+        for value in mistake.common:
+            distance = self.distance(family(value))
+            if distance <= _SEARCHED:
+                return mistake.at(value), distance
         found = minimize_scalar(
             lambda value: self.distance(family(float(value))), bounds=(mistake.low, mistake.high), method="bounded",
-            options={"xatol": 1e-9, "maxiter": 60},
+            options={"xatol": 1e-7, "maxiter": 40},
         )  # fmt: skip
         return mistake.at(float(found.x)), float(found.fun)
 
@@ -163,13 +171,17 @@ def sequence_law_of_rule(
     room: int,
     num_from_prefill: int = 1,
     worth_following: Container[Tokens] | None = None,
+    known_paths: dict[tuple[Tokens, int], list[_Path]] | None = None,
 ) -> dict[Tokens, float]:
     """Law of a whole call: the tokens from prefill, then steps with this rule until the limit or an end token.
 
     room: 1 where the engine drafts no more than leaves room for the final token, 0 where it fills up to the limit.
     worth_following: other outputs are left where they depart from these, incomplete. In a distance to a law that has
       none of them it makes no difference, and a rule that spreads over a whole vocabulary ends soon.
+    known_paths: drafts and their rows, by text before and length; they do not depend on the rule, so many rules share
+      them.
     """
+    paths_by_place = {} if known_paths is None else known_paths
     length, ends = request.max_new_tokens, request.eos_token_ids
     finished: dict[Tokens, float] = {}
     pending: dict[Tokens, float] = {(): 1.0}
@@ -184,11 +196,21 @@ def sequence_law_of_rule(
             emitted_law: Law = {(int(token),): float(row[token]) for token in np.flatnonzero(row)}
         else:
             num_draft = max(0, min(num_draft_tokens, length - len(tokens) - room))
-            emitted_law = step_law(rule, draft, target, num_draft, prefix=tokens)
+            if (tokens, num_draft) not in paths_by_place:
+                paths_by_place[tokens, num_draft] = list(_paths(draft, target, tokens, num_draft))
+            emitted_law = {}
+            for drafted, chance, draft_rows, target_rows in paths_by_place[tokens, num_draft]:
+                for emitted, probability in rule(drafted, draft_rows, target_rows).items():
+                    emitted_law[emitted] = emitted_law.get(emitted, 0.0) + chance * probability
         for emitted, probability in emitted_law.items():
             longer = (*tokens, *_cut(emitted, length - len(tokens), ends))
             pending[longer] = pending.get(longer, 0.0) + weight * probability
     return finished
+
+
+def _paths(draft: Conditional, target: Conditional, prefix: Tokens, num_draft_tokens: int) -> Iterator[_Path]:
+    for drafted, chance in draft_paths(draft, num_draft_tokens, prefix=prefix):
+        yield drafted, chance, path_rows(draft, drafted, prefix=prefix)[:-1], path_rows(target, drafted, prefix=prefix)
 
 
 def _cut(emitted: Tokens, limit: int, ends: Tokens) -> Tokens:

@@ -98,7 +98,7 @@ def sequence_joint(subject: Any, context: CheckContext) -> Iterator[Finding]:
     kind=Kind.STATISTICAL,
     needs={Capability.GENERATE, Capability.LOAD_CHECKPOINT, Capability.SAMPLING},
     exercised_by=(Exercised("sampled-outputs"),),
-    catches=("accept-all", "lossy-mixture", "verify-row-off-by-one"),
+    catches=("verify-row-off-by-one", "accept-all", "lossy-mixture"),
     source="Pearson 1900; Bousquet 2002 for a threshold whose false-alarm rate is proven, not asymptotic",
 )
 def sequence_chi_square(subject: Any, context: CheckContext) -> Iterator[Finding]:
