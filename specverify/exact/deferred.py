@@ -157,6 +157,8 @@ class Deferred:
     __ror__ = __or__
 
     def __eq__(self, other: Any) -> Any:
+        if self.is_decided and not isinstance(other, Deferred):
+            return self._value == other
         return combined(operator.eq, self, other)
 
     def __ne__(self, other: Any) -> Any:
@@ -183,6 +185,8 @@ class Leaf(Deferred):
     """
 
     __slots__ = ("_allowed", "operation")
+    # A draw with two outcomes gains nothing from being asked only about a function of it.
+    is_binary = False
 
     def __init__(self, run: Run, operation: str) -> None:
         super().__init__(run)
@@ -247,7 +251,7 @@ class Function(Deferred):
 
     def _decide(self) -> Any:
         leaf = self._only_leaf()
-        if leaf is not None and self._decide_by_groups(leaf):
+        if leaf is not None and not leaf.is_binary and self._decide_by_groups(leaf):
             return self._value
         return self.function(lambda index: resolved(self.parts[index]))
 

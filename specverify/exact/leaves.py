@@ -22,6 +22,7 @@ class Condition(Leaf):
     """The event U < threshold (below) or U >= threshold (not below)."""
 
     __slots__ = ("below", "threshold", "variable")
+    is_binary = True
 
     def __init__(self, run: Run, variable: int, threshold: float, below: bool, operation: str = "comparison") -> None:
         super().__init__(run, operation)
