@@ -43,11 +43,7 @@ _MODULES = (
 def all_checks() -> Sequence[Check]:
     """All registered checks in the order of their ids, with those that other packages add by entry point."""
     for module in _MODULES:
-        try:
-            importlib.import_module(module)
-        except ModuleNotFoundError as error:  # DEVELOPMENT ONLY: modules that are still being written
-            if error.name != module:
-                raise
+        importlib.import_module(module)
     for entry_point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
         entry_point.load()
     return sorted(registered().values(), key=lambda one: one.id)

@@ -120,9 +120,13 @@ def _split(joint: Joint, result: StepResult, prefix: tuple[int, ...]) -> list[st
         return []
     draft, target = scenario.draft(prefix), scenario.target(prefix)
     overlap = np.minimum(draft, target)
+    # Without a count, a rejected token that is drawn again cannot be told from an accepted one.
+    is_counted = all(count is not None for _, _, count in joint)
+    kept, replaced = ("accepted", "rejected") if is_counted else ("emitted as drafted", "emitted otherwise")
+    width = max(len(kept), len(replaced))
     lines = ["Split by what happened to the draft token"]
-    lines.append(_share("accepted", accepted, total, overlap, "min(draft, target)"))
-    lines.append(_share("rejected", rejected, total, residual(draft, target), "the residual"))
+    lines.append(_share(kept.ljust(width), accepted, total, overlap, "min(draft, target)"))
+    lines.append(_share(replaced.ljust(width), rejected, total, residual(draft, target), "the residual"))
     return lines
 
 

@@ -161,7 +161,7 @@ def _finding(
     if wrong:
         first = wrong[0]
         not_noise = (
-            f"Not noise. This is the exact law, from {first.num_runs} runs that cover all the randomness: total "
+            f"Not noise. This is the exact law, by following every random value ({first.num_runs} paths): total "
             f"variation {first.distance.tv:.3g}, allowed {precision.tolerance:.0e} ({precision.reason})."
         )
         cause = likely_cause(evidence.exact, first, tolerance=precision.tolerance)

@@ -10,6 +10,9 @@ from pathlib import Path
 from specverify.core.errors import SpecverifyError
 
 _OWN_PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep
+_SPECIMENS = os.path.join(_OWN_PACKAGE, "faults") + os.sep
+_PROGRAM_CALLERS = tuple(os.path.join("exact", name) for name in ("search.py", "cross_check.py", "edge.py"))
+_MAX_CODE = 70
 _SKIPPED_PACKAGES = ("numpy", "torch", "scipy", "importlib", "contextlib.py", "random.py", "bisect.py")
 
 
@@ -45,9 +48,10 @@ def source_line() -> str:
     frame = sys._getframe(1)
     while frame is not None:
         path = frame.f_code.co_filename
+        if path.endswith(_PROGRAM_CALLERS):
+            return ""  # raised after the program had returned: what calls the enumeration is not its code
         if not _is_library(path):
-            text = linecache.getline(path, frame.f_lineno).strip()
-            return f"{path}:{frame.f_lineno}: {text}" if text else f"{path}:{frame.f_lineno}"
+            return _described(path, frame.f_lineno)
         frame = frame.f_back  # type: ignore[assignment]
     return ""
 
@@ -59,12 +63,22 @@ def source_line_of(error: BaseException) -> str:
     while trace is not None:
         path = trace.tb_frame.f_code.co_filename
         if not _is_library(path):
-            found = f"{path}:{trace.tb_lineno}: {linecache.getline(path, trace.tb_lineno).strip()}"
+            found = _described(path, trace.tb_lineno)
         trace = trace.tb_next
     return found
 
 
+def _described(path: str, line: int) -> str:
+    """file:line: code, the file relative to the current folder where it lies in it, long code cut."""
+    here = os.getcwd() + os.sep
+    text = linecache.getline(path, line).strip()
+    shown = text if len(text) <= _MAX_CODE else text[: _MAX_CODE - 3] + "..."
+    return f"{path.removeprefix(here)}:{line}: {shown}" if shown else f"{path.removeprefix(here)}:{line}"
+
+
 def _is_library(path: str) -> bool:
+    if path.startswith(_SPECIMENS):
+        return False  # planted bugs stand in for the user's code
     if path.startswith((_OWN_PACKAGE, "<frozen", "<__array_function__")):
         return True
     parts = path.split(os.sep)
