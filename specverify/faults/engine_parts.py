@@ -45,13 +45,14 @@ def scenarios(prompts: Sequence[tuple[int, ...]], eos_token_id: int, *, every_op
     penalised = replace(narrow, repetition_penalty=1.5)
     few = _EXACT_OPTION_TOKENS
     exact = (
-        ("top-k 2", "", narrow, (), _EXACT_TOKENS),
         ("temperature 0.6", "temperature", replace(narrow, temperature=0.6), (), few),
         ("top-p 0.7", "top_p", SamplingParams(top_k=3, top_p=0.7), (), few),
         ("repetition penalty 1.5", "repetition_penalty", penalised, (), few),
         ("end token", EOS_OPTION, SamplingParams(top_k=3), (eos_token_id,), few),
+        # Last, because it has the most paths.
+        ("top-k 2", "", narrow, (), _EXACT_TOKENS),
     )
-    wanted = exact if every_option else exact[:1]
+    wanted = exact if every_option else exact[-1:]
     return (
         *(scenario for scenario in streams if scenario.purpose is not Purpose.EXACT),
         *(Scenario(n, Purpose.EXACT, law, tuple(prompts[:1]), t, e, option) for n, option, law, e, t in wanted),
