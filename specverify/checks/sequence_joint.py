@@ -43,6 +43,7 @@ def sequence_joint(subject: Any, context: CheckContext) -> Iterator[Finding]:
     if impossible:
         yield _impossible_finding(sample, impossible)
         return
+    _refuse_edges(sample)
     process = DirichletEValue(sample.law)
     process.update(sample.counts)
     alarm = -math.log(context.alpha)
@@ -79,8 +80,9 @@ def sequence_chi_square(subject: Any, context: CheckContext) -> Iterator[Finding
     if impossible:
         yield _impossible_finding(sample, impossible)
         return
+    _refuse_edges(sample)
     planned = sample.design
-    result = planned.judge(sample.counts, num_outside=sample.num_outside)
+    result = planned.judge(sample.counts)
     context.figures.update(
         chi_square=result.statistic,
         threshold=result.threshold,
@@ -103,6 +105,15 @@ def _count(sample: JointSample, context: CheckContext) -> None:
     context.exercised("sampled-outputs", len(sample.outputs))
     context.exercised("drafted-tokens", sample.activity["drafted"])
     context.exercised("accepted-tokens", sample.activity["accepted"])
+
+
+def _refuse_edges(sample: JointSample) -> None:
+    """Outputs that are neither in the law nor impossible: rounding decides whether the filter lets them through."""
+    if sample.num_outside:
+        raise Inconclusive(
+            f"{sample.num_outside} outputs lie on the edge of the top-k filter, where rounding decides; "
+            "lossless.sequence-stream allows for that"
+        )
 
 
 def _require_activity(sample: JointSample) -> None:

@@ -78,8 +78,8 @@ class _NeverDraftsPastTheLimit(ReferenceEngine):
 
 
 def _subject(name: str, **options: Any) -> Any:
-    # Every option is enumerated once, with the usual engine; unusual ones are enumerated in plain sampling.
-    options.setdefault("every_option", name == "engine-draft-model")
+    # Every option is enumerated with the usual engine and the least usual verifier, one option with the others.
+    options.setdefault("every_option", name in ("engine-draft-model", "engine-block-verification"))
     return lambda: probe_engine(name, **options)
 
 

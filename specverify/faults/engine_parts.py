@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ from specverify.core.capabilities import Capability
 from specverify.core.scenario import EOS_OPTION, Purpose, Scenario, default_scenarios
 from specverify.core.types import SamplingParams
 from specverify.faults.fault import Fault
-from specverify.probe import default_probe
+from specverify.probe import ProbePair, default_probe
 from specverify.reference.engine import ReferenceEngine
 from specverify.reference.subject import Parts, ReferenceSubject, reference_subject
 from specverify.reference.verifiers import Verifier
@@ -29,18 +29,21 @@ def probe_engine(
 ) -> ReferenceSubject:
     """The reference engine on the default probe pair, asked in the scenarios that every engine specimen is asked in.
 
-    every_option: enumerate a call for each sampling option, not only for plain sampling.
+    every_option: enumerate a call for each sampling option, not only one.
     """
     pair = default_probe()
-    prompts = pair.lookup_prompts if proposer == "n-gram" else pair.prompts
     options.setdefault("num_draft_tokens", NUM_DRAFT_TOKENS)
-    options.setdefault("own_scenarios", scenarios(prompts, pair.eos_token_id, every_option=every_option))
+    options.setdefault("own_scenarios", scenarios(pair, proposer, every_option=every_option))
     return reference_subject(pair, name=name, proposer=proposer, parts=parts, **options)
 
 
-def scenarios(prompts: Sequence[tuple[int, ...]], eos_token_id: int, *, every_option: bool) -> tuple[Scenario, ...]:
+def scenarios(pair: ProbePair, proposer: str, *, every_option: bool) -> tuple[Scenario, ...]:
     """The standard streams; exact scenarios narrow enough for a laptop: one with a bonus token, one for each option."""
-    streams = default_scenarios(prompts, (eos_token_id,), max_new_tokens=_STREAM_TOKENS)
+    # After the prompts in which prompt lookup finds something, the target hardly ever ends.
+    is_likely_to_end = proposer != "n-gram"
+    prompts = pair.prompts if is_likely_to_end else pair.lookup_prompts
+    ends = (pair.eos_token_id,)
+    streams = default_scenarios(prompts, ends, max_new_tokens=_STREAM_TOKENS)
     narrow = SamplingParams(top_k=2)
     penalised = replace(narrow, repetition_penalty=1.5)
     few = _EXACT_OPTION_TOKENS
@@ -48,11 +51,12 @@ def scenarios(prompts: Sequence[tuple[int, ...]], eos_token_id: int, *, every_op
         ("temperature 0.6", "temperature", replace(narrow, temperature=0.6), (), few),
         ("top-p 0.7", "top_p", SamplingParams(top_k=3, top_p=0.7), (), few),
         ("repetition penalty 1.5", "repetition_penalty", penalised, (), few),
-        ("end token", EOS_OPTION, SamplingParams(top_k=3), (eos_token_id,), few),
+        ("end token", EOS_OPTION, SamplingParams(top_k=3), ends, few),
         # Last, because it has the most paths.
         ("top-k 2", "", narrow, (), _EXACT_TOKENS),
     )
-    wanted = exact if every_option else exact[-1:]
+    # An end token inside a draft of two is the shortest scenario with a rollback in the middle of the call.
+    wanted = exact if every_option else exact[3:4] if is_likely_to_end else exact[-1:]
     return (
         *(scenario for scenario in streams if scenario.purpose is not Purpose.EXACT),
         *(Scenario(n, Purpose.EXACT, law, tuple(prompts[:1]), t, e, option) for n, option, law, e, t in wanted),
