@@ -48,7 +48,7 @@ def draft_and_accept_independent(subject: Any, context: CheckContext) -> Iterato
         if place.step.draft_probs is not None and place.step.target_probs is not None
     ]
     if not seen:
-        raise Inconclusive("no step has both laws")
+        raise Inconclusive("no step records both laws of a draft token")
     rng = context.streams.generator("draft", "independence")
     alarm = -math.log(context.alpha)
     yield from _repeated_uniforms(seen)
