@@ -145,10 +145,12 @@ def default_probe() -> ProbePair:
     Written on first use; a damaged copy is replaced, with a warning.
     """
     folder = _cache_root() / f"probe-{FORMAT_VERSION}-seed-{DEFAULT_SEED}"
+    is_damaged = False
     if folder.is_dir():
         try:
             return load_probe(folder)
         except UsageError as damage:
+            is_damaged = True
             warnings.warn(f"the cached probe pair is damaged and is written again: {damage}", stacklevel=2)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -157,13 +159,22 @@ def default_probe() -> ProbePair:
     except OSError as error:
         raise UsageError(f"cannot write to the cache {folder.parent} ({error}); set SPECVERIFY_CACHE") from error
     write_probe(fresh, seed=DEFAULT_SEED)
-    shutil.rmtree(folder, ignore_errors=True)
-    try:
-        fresh.rename(folder)
-    except OSError:
+    if is_damaged:
+        # Moved aside first: a whole pair that another process has put there by now is never taken away from it.
+        _move(folder, fresh.with_name(fresh.name + ".damaged"))
+    if not _move(fresh, folder):
         # Another process was quicker; its pair has the same bytes.
         shutil.rmtree(fresh, ignore_errors=True)
+    shutil.rmtree(fresh.with_name(fresh.name + ".damaged"), ignore_errors=True)
     return load_probe(folder)
+
+
+def _move(source: Path, destination: Path) -> bool:
+    try:
+        source.rename(destination)
+    except OSError:
+        return False
+    return True
 
 
 def _cache_root() -> Path:
