@@ -136,7 +136,7 @@ def _stale_draft_law(seen: Sequence[Place], scorer: samples.Scorer, subject: Any
     ]
     if not scorer.has_draft_oracle or not declared:
         return None
-    allowed = noise.SAFETY * noise.floor(noise.LAW_FLOOR, subject)
+    allowed = noise.row_allowance(subject)
     wrong: list[tuple[Place, int, float, Array]] = []
     for place, rows in zip(declared, _oracle_rows(declared, scorer.checkpoint.draft_oracle, final=False), strict=True):
         gaps = 0.5 * np.abs(np.asarray(place.step.draft_probs, dtype=np.float64) - rows).sum(axis=1)

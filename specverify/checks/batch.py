@@ -89,7 +89,7 @@ def _judge(subject: Any, context: CheckContext) -> Iterator[Finding]:
             found.append(_with_others(difference, others))
     if found:
         worst = min(found, key=lambda item: (item.what != "tokens", item.step_index))
-        yield _finding(worst, found, len(requests), 2.0 * noise.floor(noise.LAW_FLOOR, subject))
+        yield _finding(worst, found, len(requests), noise.row_allowance(subject))
     line = f"{len(requests)} requests, {context.counters['batched-tokens']:,} tokens; two orders, sampled company"
     if ties:
         line += f"; {ties} near ties within {tolerance:.1g} explained"
@@ -126,7 +126,7 @@ def _first_difference(alone: Trace, together: Trace, subject: Any, *, compare_dr
 
     The number of draft tokens may depend on the load, so only what both steps drafted is compared.
     """
-    allowed = 2.0 * noise.floor(noise.LAW_FLOOR, subject)
+    allowed = noise.row_allowance(subject)
     for one, other in zip(alone.steps, together.steps, strict=False):
         if one.start_position != other.start_position:
             break

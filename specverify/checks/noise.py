@@ -22,6 +22,8 @@ LAW_FLOOR = {"float64": 2e-7, "float32": 1e-5, "bfloat16": 0.05, "float16": 0.01
 ROW_FLOOR = {"float64": 1e-9, "float32": 1e-4, "bfloat16": 0.06, "float16": 0.01}
 # What was measured on a few contexts is multiplied by this before it is trusted for all.
 SAFETY = 8.0
+# Softmax in float32 of one row in two shapes: 2e-6 was seen in transformers; stale rows and wrong positions are .01 up.
+_LEAST_ROW_ALLOWANCE = 1e-4
 _LENIENT = "bfloat16"
 
 
@@ -32,6 +34,11 @@ def dtype_of(subject: Any) -> str:
 
 def floor(table: dict[str, float], subject: Any) -> float:
     return table.get(dtype_of(subject), table[_LENIENT])
+
+
+def row_allowance(subject: Any) -> float:
+    """Total variation by which two computations of one law may differ: a bug moves a row by far more than this."""
+    return max(_LEAST_ROW_ALLOWANCE, SAFETY * floor(LAW_FLOOR, subject))
 
 
 def log_prob_noise(subject: Any, context: CheckContext) -> float:

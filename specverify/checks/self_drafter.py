@@ -39,17 +39,13 @@ def self_drafter_accepts(subject: Any, context: CheckContext) -> Iterator[Findin
     tolerance = 2.0 * noise.log_prob_noise(subject, context)
     rejected = [p for p in seen if p.run.sampling.is_greedy and p.step.is_rejection]
     bugs = [place for place in rejected if not _is_near_tie(subject, place, tolerance)]
-    apart = [(gap, place) for place in seen if (gap := _law_gap(place)) > _allowed(subject)]
+    apart = [(gap, place) for place in seen if (gap := _law_gap(place)) > noise.row_allowance(subject)]
     if bugs:
         yield _rejection_finding(bugs, rejected, seen, tolerance)
     elif apart:
-        yield _gap_finding(apart, seen, _allowed(subject))
+        yield _gap_finding(apart, seen, noise.row_allowance(subject))
     ties = f"; {len(rejected) - len(bugs)} near ties explained" if len(rejected) > len(bugs) else ""
     context.worth(f"{context.counters['drafted-tokens']:,} draft tokens of the self drafter{ties}")
-
-
-def _allowed(subject: Any) -> float:
-    return noise.SAFETY * noise.floor(noise.LAW_FLOOR, subject)
 
 
 def _law_gap(place: Place) -> float:
