@@ -66,6 +66,7 @@ def _wrong_lengths(subject: Any, context: CheckContext, model: Model) -> Iterato
     if wrong:
         plain = None if evidence.is_recorded(subject) else evidence.plain_run(subject, context)
         yield _length_finding(wrong, judged, model, plain)
+    places.require_every_length(subject, context)
     context.worth(places.accept_length_line(context))
 
 

@@ -132,6 +132,7 @@ def wrong_rows(subject: Any, context: CheckContext, model: Model) -> Iterator[Fi
         first = places.smallest([place for place, *_ in worst])
         place, row, difference, allowed = next(item for item in worst if item[0] is first)
         yield _row_finding(place, row, difference, allowed, len(worst), len(judged), model, subject, context)
+    places.require_every_length(subject, context)
     context.figures["largest_row_difference"] = largest
     context.worth(f"{places.accept_length_line(context)}; rows within {largest:.0e}")
 

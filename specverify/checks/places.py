@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from specverify.checks import evidence
 from specverify.checks.evidence import Run
-from specverify.checks.registry import CheckContext
+from specverify.checks.registry import CheckContext, Inconclusive
+from specverify.core.capabilities import Capability
 from specverify.core.types import Step, Trace
 
 
@@ -54,6 +57,18 @@ def count_steps(context: CheckContext, seen: Sequence[Place]) -> None:
         context.exercised("drafted-tokens", step.num_draft_tokens)
         context.exercised("rejections" if step.is_rejection else "full-accepts")
         context.exercised(f"accepted-{step.num_accepted}")
+
+
+def require_every_length(subject: Any, context: CheckContext) -> None:
+    """Where drafters can be put in that force every accept length, a pass needs them all: 0 to num_draft_tokens."""
+    if Capability.SCRIPTED_PROPOSER not in subject.capabilities:
+        return
+    wanted = range(evidence.num_draft_tokens(subject) + 1)
+    missing = [length for length in wanted if not context.counters[f"accepted-{length}"]]
+    if missing:
+        raise Inconclusive(
+            f"no step accepted {', '.join(map(str, missing))} draft tokens, although drafters were put in"
+        )
 
 
 def accept_length_line(context: CheckContext) -> str:
