@@ -29,7 +29,7 @@ _TOP_K = 3
 _TOP_K_UNBATCHED = 2
 # What the sample is planned to show: engines that decode one request at a time get a coarser plan.
 BATCHED_TV = 0.15
-UNBATCHED_TV = 0.2
+UNBATCHED_TV = 0.25
 
 
 @dataclass(frozen=True, eq=False)

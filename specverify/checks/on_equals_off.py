@@ -22,7 +22,7 @@ Tokens = tuple[int, ...]
 NUM_TOKENS = 3
 # Pairs drawn at most; each is one short output with speculation and one without.
 BATCHED_PAIRS = 2048
-UNBATCHED_PAIRS = 512
+UNBATCHED_PAIRS = 256
 _TOP_K = 3
 # Measured against a planned one-sample test, pair betting needs about this many times the outputs (both arms random).
 _PRICE = 2.0
