@@ -14,7 +14,7 @@ from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind, Table
 from specverify.core.scenario import Purpose, Scenario
 from specverify.core.types import SamplingParams
-from specverify.stats.design import detectable_tv
+from specverify.stats.design import pair_detectable_tv
 from specverify.stats.pair import TUPLE_FEATURES, PairBetting
 
 Tokens = tuple[int, ...]
@@ -24,8 +24,6 @@ NUM_TOKENS = 3
 BATCHED_PAIRS = 2048
 UNBATCHED_PAIRS = 256
 _TOP_K = 3
-# Measured against a planned one-sample test, pair betting needs about this many times the outputs (both arms random).
-_PRICE = 2.0
 _SHOWN = 6
 
 
@@ -78,7 +76,7 @@ def on_equals_off(subject: Any, context: CheckContext) -> Iterator[Finding]:
     if pairs.told and not pairs.drafted:
         raise Inconclusive(f"{betting.num_pairs:,} pairs look alike, but nothing was drafted")
     cells = len(pairs.on.keys() | pairs.off.keys())
-    tv = detectable_tv(context.alpha, betting.num_pairs / _PRICE, max(2, cells))
+    tv = pair_detectable_tv(context.alpha, betting.num_pairs, max(2, cells), num_averaged=len(TUPLE_FEATURES))
     context.worth(f"{betting.num_pairs:,} pairs of {NUM_TOKENS} tokens; would have caught total variation {tv:.2g}")
 
 
