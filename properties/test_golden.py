@@ -1,8 +1,8 @@
 """Golden traces: what the engine did when they were recorded, it does today."""
 
 import pytest
-from specverify.golden import replay_file
 
+from specverify.golden import replay_file
 from specverify.report.text import render_result
 
 
