@@ -164,19 +164,12 @@ def run_trial(one: Fault | CorrectSubject, seed: int = 0) -> Trial:
     if not ids:
         return _trial(one, {}, {}, 0.0)
     # Sampling proves a correct subject nothing; a quarter of it would still show a gross false alarm.
-    report = run_checks(_subject(one), ids=ids, seed=seed, alpha=_ALPHA, effort=1.0 if is_fault else 0.25)
+    report = run_checks(
+        as_subject(one.make(), one.name), ids=ids, seed=seed, alpha=_ALPHA, effort=1.0 if is_fault else 0.25
+    )
     outcomes = {result.check_id: result.outcome for result in report.results}
     reasons = {result.check_id: _reason(result) for result in report.results}
     return _trial(one, outcomes, reasons, time.perf_counter() - started)
-
-
-def _subject(one: Fault | CorrectSubject) -> Any:
-    made = one.make()
-    if hasattr(made, "generate") and not hasattr(made, "capabilities"):
-        from specverify.adapters.reference import ReferenceAdapter
-
-        return ReferenceAdapter(made, name=one.name)
-    return as_subject(made, one.name)
 
 
 def _reason(result: CheckResult) -> str:
