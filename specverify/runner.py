@@ -105,6 +105,9 @@ def _judge(one: Check, subject: Any, context: CheckContext) -> CheckResult:
     missing = one.missing(subject.capabilities)
     if missing:
         return result(Outcome.UNSUPPORTED, reason=_missing_sentence(subject.name, missing))
+    left_out = getattr(subject, "left_out", {}).get(one.id)
+    if left_out:
+        return result(Outcome.UNSUPPORTED, reason=f"left out by {subject.name}: {left_out}")
     lossy = getattr(subject, "lossy_by_design", "")
     if lossy and one.claims_losslessness:
         return result(Outcome.UNSUPPORTED, reason=f"declared lossy ({lossy}); see lossy.declared-distance")

@@ -61,6 +61,7 @@ def sequence_stream(subject: Any, context: CheckContext) -> Iterator[Finding]:
     tolerance = tolerance if tolerance >= _NEGLIGIBLE else 0.0
     rng = context.streams.generator("sequence-stream", "transform")
     alarm = -math.log(context.alpha)
+    wanted = min(wanted, _bearable(parts, wanted, context))
     is_wrong = False
     while pooled.num_tokens < (_TO_CERTIFY * wanted if is_wrong else wanted):
         for part in parts:
@@ -115,6 +116,14 @@ def _num_tokens(context: CheckContext, num_slots: int) -> int:
     """Tokens until the stated total variation shows; more or less of them with the effort asked for."""
     wanted = DETECTABLE_TV / math.sqrt(context.effort)
     return samples_to_detect(context.alpha, min(wanted, 0.9), NUM_BINS, num_averaged=12 * (num_slots + 1))
+
+
+def _bearable(parts: Sequence[StreamPart], wanted: int, context: CheckContext) -> int:
+    """Tokens that a slow engine's scenarios allow in all; what they are worth is said."""
+    allowed = [(part.scenario.num_requests, part.scenario.max_new_tokens) for part in parts]
+    if any(num_requests is None for num_requests, _ in allowed):
+        return wanted
+    return math.ceil(context.effort * sum((num_requests or 0) * tokens for num_requests, tokens in allowed))
 
 
 def _count(context: CheckContext, traces: Sequence[Trace]) -> None:
