@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -48,6 +49,8 @@ def check(
     html_file: HtmlOption = None,
 ) -> None:
     """Judge an engine, a verify function or a recorded trace."""
+    if subject in ("transformers", "reference"):
+        _one_thread_each()
     from specverify.adapters.resolve import parse_options
     from specverify.cli.check import CheckOptions, run_check
 
@@ -116,6 +119,7 @@ def selftest(
     jobs: Annotated[int, typer.Option(help="Processes; 0 is one per core.")] = 0,
 ) -> None:
     """Prove the checks: every planted fault must be caught, every correct subject left alone."""
+    _one_thread_each()
     from specverify.cli.selftest import run_selftest
 
     raise typer.Exit(run_selftest(json_file=json_file, seed=seed, select=select, jobs=jobs))
@@ -130,6 +134,15 @@ def probe(
     from specverify.cli.catalogue import print_probe
 
     print_probe(directory, seed)
+
+
+def _one_thread_each() -> None:
+    """One process a core runs our own tiny models: threads within them only get in each other's way.
+
+    Read when numpy and torch are first imported, which is why it is said here. The user's own engine is left alone.
+    """
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
 
 
 def main() -> None:
