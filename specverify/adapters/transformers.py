@@ -229,7 +229,6 @@ class TransformersEngine:
             options = sampling_options(request.sampling)
             options["max_new_tokens"] = request.max_new_tokens
             options["eos_token_id"] = list(request.eos_token_ids) or None
-            options["pad_token_id"] = self.target.generation_config.pad_token_id
             if speculate:
                 options |= self._drafting_options()
             with quiet():

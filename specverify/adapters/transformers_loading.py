@@ -123,12 +123,10 @@ def load_tokenizer(source: Any) -> Any | None:
 
 
 def _neutral_config(model: Any) -> Any:
-    """A generation config without the checkpoint's own end tokens and sampling defaults.
+    """A generation config without the checkpoint's own end tokens, pad token and sampling defaults.
 
     generate() fills every option that a call leaves open from the model's config: SmolLM2's checkpoint carries an end
-    token, and a request that names none would stop at it.
+    token, and a request that names none would stop at it. Where there is a pad token, it masks every one it finds in
+    the text: SmolLM2 pads with the token that ends each turn of a chat.
     """
-    transformers = import_transformers()
-    old = model.generation_config
-    pad = old.pad_token_id if old.pad_token_id is not None else 0
-    return transformers.GenerationConfig(bos_token_id=old.bos_token_id, pad_token_id=pad)
+    return import_transformers().GenerationConfig(bos_token_id=model.generation_config.bos_token_id)

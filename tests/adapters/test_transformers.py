@@ -227,6 +227,19 @@ def test_end_token_ends_the_output(engines, pair: ProbePair, mode: str) -> None:
     assert (plain.finish_reason, ended.finish_reason) == ("length", "stop")
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_pad_tokens_in_the_text_are_read_like_any_other(engines, pair: ProbePair, mode: str) -> None:
+    """generate() would mask them if it knew a pad token; and chats are full of SmolLM2's."""
+    prompt = (*prompt_for(pair, mode)[:4], pair.pad_token_id, *prompt_for(pair, mode)[3:])
+    target = pair.target_oracle.conditional(prompt)
+
+    trace = run(engines[mode], prompt, SamplingParams())
+
+    step = trace.steps[0]
+    assert step.target_positions == tuple(range(len(prompt) + step.num_draft_tokens))
+    np.testing.assert_allclose(step.target_probs[0], target(()), atol=FLOAT32_INSIDE)
+
+
 def test_scores_are_the_oracles(engines, pair: ProbePair) -> None:
     """Log-probabilities of every token after each prefix."""
     prompt, text = pair.prompts[1], (7, 9, 12, 4)
