@@ -23,35 +23,52 @@ class CachedModel:
 
     cache_class: type[KVCache] = KVCache
 
-    def __init__(self, model: Model, *, num_rows: int, capacity: int) -> None:
+    def __init__(self, model: Model, *, num_rows: int, capacity: int, taps: Sequence[int] = ()) -> None:
         self.model = model
+        # Layers in front of which the residual stream is kept.
+        self.taps = tuple(taps)
         self.cache = self.cache_class(
             model.config, num_rows, capacity + SPARE_ROWS, dtype=model.dtype, device=model.device
         )
         # Positions that the last pass computed, per row, padding left out: [rows][num_new].
         self.last_positions: list[list[int]] = [[] for _ in range(num_rows)]
+        # What the last pass gave, its rows as they were then: [rows, width, hidden] and [rows, width, taps, hidden].
+        self.last_hidden = torch.empty(0)
+        self.last_taps: Tensor | None = None
 
-    def compute(self, token_ids: Tensor, *, first_positions: Sequence[int], num_new: Sequence[int]) -> Tensor:
+    def compute(
+        self,
+        token_ids: Tensor,
+        *,
+        first_positions: Sequence[int],
+        num_new: Sequence[int],
+        layers: Sequence[int] | None = None,
+    ) -> Tensor:
         """Hidden states [rows, width, hidden] of a block of tokens [rows, width]; their KV rows are pending.
 
         first_positions: position in the text of each row's first token. num_new: tokens per row, at most width.
+        layers: as in Model.forward; the cache rows of the other layers stay as they are.
         """
         width = token_ids.shape[1]
         positions = self.token_positions(first_positions, width)
         slots = self.slots(width)
         num_slots = max(self.cache.lengths) + width
         self.cache.reserve(num_slots)
-        hidden = self.model.forward(
+        tapped = dict.fromkeys(self.taps, token_ids)
+        self.last_hidden = self.model.forward(
             token_ids,
             positions=positions,
             slots=slots,
             mask=self.mask(slots, num_slots),
             cache=self.cache,
+            layers=layers,
+            tapped=tapped,
         )
+        self.last_taps = torch.stack([tapped[tap] for tap in self.taps], dim=2) if self.taps else None
         self.last_positions = [row[:new] for row, new in zip(positions.tolist(), num_new, strict=True)]
         for row, new in enumerate(num_new):
             self.cache.lengths[row] += new
-        return hidden
+        return self.last_hidden
 
     def token_positions(self, first_positions: Sequence[int], width: int) -> Tensor:
         """Position of every token of the block, [rows, width]: consecutive, from the row's first one on."""

@@ -21,7 +21,7 @@ from specverify.reference.cached_model import CachedModel
 from specverify.reference.draws import RequestStreams
 from specverify.reference.limits import check_request
 from specverify.reference.model import Model
-from specverify.reference.proposers import Drafts, Proposer
+from specverify.reference.proposers import Drafts, Proposer, TargetReader, TargetStates
 from specverify.reference.recorder import Recorder, finished_trace
 from specverify.reference.verifiers import GreedyVerifier, RejectionVerifier, Verdict, Verifier
 
@@ -60,6 +60,7 @@ class ReferenceEngine:
         self.proposer = proposer
         self.verifier = verifier
         self.num_draft_tokens = num_draft_tokens
+        self.reader = proposer if isinstance(proposer, TargetReader) else None
         self.recorder = Recorder(record_probs=record_probs, record_kv_rows=record_kv_rows)
 
     @torch.inference_mode()
@@ -77,7 +78,7 @@ class ReferenceEngine:
         capacity = max(len(r.prompt_token_ids) + r.max_new_tokens for r in requests) + self.num_draft_tokens + 1
         if speculate:
             self.proposer.start(batch, capacity)
-        self.prefill(batch, capacity)
+        self.prefill(batch, capacity, speculate)
         batch = self.drop_finished(batch, speculate)
         while batch.num_rows:
             if speculate:
@@ -100,6 +101,7 @@ class ReferenceEngine:
             emitted = self.emitted_tokens(draft_token_ids, num_accepted, final_token_id)
             step.commits(row, draft_token_ids, num_accepted, emitted, self.commit(running, emitted))
         self.roll_back(batch)
+        self.show_states(batch, self.cached.last_hidden, self.cached.last_taps)
         self.proposer.commit(batch)
         step.end(self.proposer)
 
@@ -113,24 +115,38 @@ class ReferenceEngine:
         hidden = self.cached.compute(newest, first_positions=positions, num_new=[1] * batch.num_rows)
         self.draw_plainly(batch, self.target.logits(hidden))
 
-    def prefill(self, batch: Batch, capacity: int) -> None:
+    def prefill(self, batch: Batch, capacity: int, speculate: bool) -> None:
         """Computes the prompts and draws the first token of every row. Equal prompts are computed once."""
         row_of: dict[tuple[int, ...], int] = {}
         rows = [row_of.setdefault(running.request.prompt_token_ids, len(row_of)) for running in batch.running]
         prompts = list(row_of)
         num_new = [len(prompt) for prompt in prompts]
         self.cached = self.cached_model_class(self.target, num_rows=len(prompts), capacity=capacity)
+        if speculate and self.reader is not None:
+            self.cached.taps = tuple(self.reader.taps)
         tokens = padded(prompts, batch.device)
         hidden = self.cached.compute(tokens, first_positions=[0] * len(prompts), num_new=num_new)
         last = [num_new[row] - 1 for row in rows]
         self.cached.select(rows)
         self.draw_plainly(batch, self.target.logits(hidden[rows, last][:, None]))
+        if speculate and self.reader is not None:
+            taps = self.cached.last_taps
+            self.show_states(batch, hidden[rows], None if taps is None else taps[rows])
 
     def draw_plainly(self, batch: Batch, logits: Tensor) -> None:
         """Draws and commits one token per row from logits [rows, 1, vocab]."""
         law = batch.sampling.law(logits, batch.token_counts())[:, 0]
         for running, token_id in zip(batch.running, batch.draw(law).tolist(), strict=True):
             self.commit(running, [token_id])
+
+    def show_states(self, batch: Batch, hidden: Tensor, taps: Tensor | None) -> None:
+        """Hands what the last pass computed of committed tokens to a proposer that reads it; rows as in the batch."""
+        if self.reader is None:
+            return
+        first_positions = [positions[0] for positions in self.cached.last_positions]
+        ends = zip(batch.running, first_positions, strict=True)
+        num_tokens = [running.newest_position - first for running, first in ends]
+        self.reader.observe(batch, TargetStates(hidden, taps, num_tokens, first_positions, self.cached))
 
     # What a speculative step consists of ---------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ plain decoding, a chain of drafts and a tree of drafts alike.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -55,20 +56,43 @@ class Model:
         self.wide_dtype = torch.float64 if self.dtype == torch.float64 else torch.float32
         self.rope = Rope(config.rope, config.head_dim, self.device)
 
-    def forward(self, token_ids: Tensor, *, positions: Tensor, slots: Tensor, mask: Tensor, cache: KVCache) -> Tensor:
+    def forward(
+        self,
+        token_ids: Tensor,
+        *,
+        positions: Tensor,
+        slots: Tensor,
+        mask: Tensor,
+        cache: KVCache,
+        layers: Sequence[int] | None = None,
+        tapped: dict[int, Tensor] | None = None,
+    ) -> Tensor:
         """Hidden states [rows, new, hidden] after the last norm; writes one KV row per token into the cache.
 
         token_ids, positions, slots: [rows, new]; slot s is the cache row that the token's keys and values go to.
         mask: [rows, new, num_rows], 0 where a token may see a cache row and -inf where not; num_rows must reach
           beyond the largest slot that counts.
+        layers: run these only, in this order, each with its own part of the cache; all of them by default.
+        tapped: its values are replaced by the residual stream [rows, new, hidden] in front of the layers that are its
+          keys; the number of layers stands for the stream behind the last one, before the norm.
         """
-        hidden = self.weights.embedding[token_ids]
+        hidden = self.embed(token_ids)
         rotation = self.rope.rotation(positions, self.dtype)
-        for index, layer in enumerate(self.weights.layers):
+        taps = {} if tapped is None else tapped
+        for index in range(self.config.num_layers) if layers is None else layers:
+            if index in taps:
+                taps[index] = hidden
+            layer = self.weights.layers[index]
             normed = self.norm(hidden, layer.attention_norm)
             hidden = hidden + self.attention(normed, index, layer, rotation, slots, mask, cache)
             hidden = hidden + self.mlp(self.norm(hidden, layer.mlp_norm), layer)
+        if self.config.num_layers in taps:
+            taps[self.config.num_layers] = hidden
         return self.norm(hidden, self.weights.final_norm)
+
+    def embed(self, token_ids: Tensor) -> Tensor:
+        """Embeddings [..., hidden] of token ids [...]: what the first layer reads."""
+        return self.weights.embedding[token_ids]
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Scores over the vocabulary, [..., vocab], for hidden states [..., hidden]."""

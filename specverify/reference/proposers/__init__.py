@@ -1,6 +1,6 @@
 """Proposers make draft tokens: a draft model, a look into the text, or a script that forces accept lengths."""
 
-from specverify.reference.proposers.base import Drafts, Proposer
+from specverify.reference.proposers.base import Drafts, Proposer, TargetReader, TargetStates
 from specverify.reference.proposers.draft_model import DraftModelProposer
 from specverify.reference.proposers.ngram import NgramProposer
 from specverify.reference.proposers.scripted import (
@@ -19,4 +19,6 @@ __all__ = [
     "Proposer",
     "SelfProposer",
     "SometimesEmptyProposer",
+    "TargetReader",
+    "TargetStates",
 ]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from specverify.reference.batch import Batch
+from specverify.reference.cached_model import CachedModel
 
 
 @dataclass(frozen=True)
@@ -59,3 +60,36 @@ class Proposer(Protocol):
 
     def kv_rows(self, row: int) -> Tensor | None:
         """A copy of the draft model's rows in use, [layers, 2, length, kv_heads, head_dim]."""
+
+
+@dataclass(frozen=True)
+class TargetStates:
+    """What the target's last pass computed of tokens that are committed now; rows are ragged, padded on the right.
+
+    hidden: [rows, width, hidden], after the last norm: what the target's head reads.
+    taps: [rows, width, taps, hidden], the residual stream in front of the layers that the proposer asked for.
+    num_tokens: states of each row; they are those of consecutive positions of the text, from first_positions[r] on.
+      The newest committed token never has one: the next pass computes it.
+    cached: the target with its cache, rolled back to the committed tokens. Whoever computes with it must put
+      cache.keep back to what it was.
+    """
+
+    hidden: Tensor
+    taps: Tensor | None
+    num_tokens: Sequence[int]
+    first_positions: Sequence[int]
+    cached: CachedModel
+
+
+@runtime_checkable
+class TargetReader(Proposer, Protocol):
+    """A proposer that drafts from the target's hidden states, or with its layers and cache.
+
+    taps: the layers in front of which it wants the residual stream: 0 is the embedding, the number of layers is the
+    stream behind the last one.
+    """
+
+    taps: Sequence[int]
+
+    def observe(self, batch: Batch, states: TargetStates) -> None:
+        """Told after prefill, and after every step before `commit`: together, each committed token but one, once."""
