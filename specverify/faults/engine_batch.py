@@ -8,17 +8,19 @@ import torch
 from torch import Tensor
 
 from specverify.core.types import Request, Trace
-from specverify.faults.engine_parts import engine_fault
-from specverify.faults.fault import Fault
+from specverify.faults.engine_parts import Planted
 from specverify.reference.batch import Batch
 from specverify.reference.cached_model import CachedModel
 from specverify.reference.draws import RequestStreams
 from specverify.reference.engine import ReferenceEngine
 from specverify.reference.proposers import Drafts
 
+plant = Planted()
 
+
+@plant("batch-neighbour-kv-row", "HabanaAI/vllm-fork#1780 (SD-017)")
 class _LanesNotMoved(ReferenceEngine):
-    """When a request ends, the others move up one row; their cache lanes stay where they are."""
+    """When a request ends, the rows move up and their lanes of the target's cache do not."""
 
     def drop_finished(self, batch: Batch, speculate: bool) -> Batch:
         rows = [row for row, running in enumerate(batch.running) if not running.finish_reason]
@@ -32,27 +34,26 @@ class _LanesNotMoved(ReferenceEngine):
         return batch.select(rows)
 
 
+@plant("batch-neighbour-probability-row", "vllm-project/vllm#14645 (SD-026)")
 class _LawsOfNeighbour(ReferenceEngine):
-    """Where draft lengths differ, the target's laws are handed out in another order than the rows'."""
+    """Where draft lengths differ, a row is verified against its neighbour's laws."""
 
     def target_law(self, batch: Batch, logits: Tensor, drafts: Drafts) -> Tensor:
         law = super().target_law(batch, logits, drafts)
         return law.roll(1, dims=0) if len(set(drafts.num_tokens)) > 1 else law
 
 
+@plant("batch-ragged-mask", "vllm-project/vllm#43682 (SD-032)")
 class _SeesPadding(CachedModel):
-    """The mask of the longest row is used for all: shorter rows see padding and what follows it."""
+    """Short rows attend to the padding of the longest row."""
 
     def mask(self, slots: Tensor, num_slots: int) -> Tensor:
         return super().mask(slots.max(dim=0, keepdim=True).values.expand_as(slots), num_slots)
 
 
-class _RaggedMask(ReferenceEngine):
-    cached_model_class = _SeesPadding
-
-
+@plant("batch-draft-neighbour", "NVIDIA/TensorRT-LLM#7803 (SD-018)")
 class _DraftLanesNotMoved:
-    """As _LanesNotMoved, on the draft side only."""
+    """When a request ends, the draft model's lanes do not move up with the rows."""
 
     cached: CachedModel
     num_ingested: list[int]
@@ -64,8 +65,9 @@ class _DraftLanesNotMoved:
         self.num_ingested = [self.num_ingested[row] for row in rows]
 
 
+@plant("batch-greedy-row-sampled", "vllm-project/vllm#27077 (SD-006)")
 class _GreedyRowsSampled(ReferenceEngine):
-    """Greedy requests are not recognised as such where sampled ones share their batch."""
+    """A greedy request is sampled where a sampled request shares its batch."""
 
     def target_law(self, batch: Batch, logits: Tensor, drafts: Drafts) -> Tensor:
         if batch.sampling.is_greedy:
@@ -75,7 +77,10 @@ class _GreedyRowsSampled(ReferenceEngine):
         return torch.where(is_greedy.to(law.device)[:, None, None], logits.to(law.dtype).softmax(dim=-1), law)
 
 
+@plant("seed-ignored", "vllm-project/vllm#6038 (SD-121)")
 class _SeedIgnored(ReferenceEngine):
+    """A request's seed is not used at all."""
+
     def make_streams(self, request: Request) -> RequestStreams:
         return RequestStreams(None, self.target.device)
 
@@ -94,13 +99,17 @@ class _OneStream(RequestStreams):
         return _OneStream.shared
 
 
+@plant("seed-shared-stream", "NVIDIA/TensorRT-LLM#17599 (SD-120)")
 class _SharedStream(ReferenceEngine):
+    """All seeded requests draw from one stream, which goes on from call to call."""
+
     def make_streams(self, request: Request) -> RequestStreams:
         return _OneStream(request.seed, self.target.device)
 
 
+@plant("seed-unseeded-rows-mixed", "vllm-project/vllm#10863 (SD-025)")
 class _UnseededRowsFrozen(ReferenceEngine):
-    """In a batch with seeded requests, the noise of the unseeded ones is never filled in: always the same."""
+    """Beside seeded requests, unseeded ones always draw the same noise."""
 
     def generate(self, requests: Sequence[Request], *, speculate: bool = True) -> list[Trace]:
         self.is_mixed = len({request.seed is None for request in requests}) > 1
@@ -112,53 +121,4 @@ class _UnseededRowsFrozen(ReferenceEngine):
         return super().make_streams(request)
 
 
-FAULTS: tuple[Fault, ...] = (
-    engine_fault(
-        "batch-neighbour-kv-row",
-        "When a request ends, the rows move up and their lanes of the target's cache do not.",
-        "HabanaAI/vllm-fork#1780 (SD-017)",
-        engine=_LanesNotMoved,
-    ),
-    engine_fault(
-        "batch-neighbour-probability-row",
-        "Where draft lengths differ, a row is verified against its neighbour's laws.",
-        "vllm-project/vllm#14645 (SD-026)",
-        engine=_LawsOfNeighbour,
-    ),
-    engine_fault(
-        "batch-ragged-mask",
-        "Short rows attend to the padding of the longest row.",
-        "vllm-project/vllm#43682 (SD-032)",
-        engine=_RaggedMask,
-    ),
-    engine_fault(
-        "batch-draft-neighbour",
-        "When a request ends, the draft model's lanes do not move up with the rows.",
-        "NVIDIA/TensorRT-LLM#7803 (SD-018)",
-        draft_side=_DraftLanesNotMoved,
-    ),
-    engine_fault(
-        "batch-greedy-row-sampled",
-        "A greedy request is sampled where a sampled request shares its batch.",
-        "vllm-project/vllm#27077 (SD-006)",
-        engine=_GreedyRowsSampled,
-    ),
-    engine_fault(
-        "seed-ignored",
-        "A request's seed is not used at all.",
-        "vllm-project/vllm#6038 (SD-121)",
-        engine=_SeedIgnored,
-    ),
-    engine_fault(
-        "seed-shared-stream",
-        "All seeded requests draw from one stream, which goes on from call to call.",
-        "NVIDIA/TensorRT-LLM#17599 (SD-120)",
-        engine=_SharedStream,
-    ),
-    engine_fault(
-        "seed-unseeded-rows-mixed",
-        "Beside seeded requests, unseeded ones always draw the same noise.",
-        "vllm-project/vllm#10863 (SD-025)",
-        engine=_UnseededRowsFrozen,
-    ),
-)
+FAULTS = plant.faults

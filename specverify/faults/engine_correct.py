@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -77,18 +76,10 @@ class _NeverDraftsPastTheLimit(ReferenceEngine):
         return min(self.num_draft_tokens, running.num_remaining - 1)
 
 
-def _subject(name: str, **options: Any) -> Any:
+def _subject(name: str, sentence: str, **options: Any) -> CorrectSubject:
     # Every option is enumerated with the usual engine and the least usual verifier, one option with the others.
     options.setdefault("every_option", name in ("engine-draft-model", "engine-block-verification"))
-    return lambda: probe_engine(name, **options)
-
-
-def _with_engine(name: str, engine: type[ReferenceEngine]) -> Any:
-    return _subject(name, parts=Parts(engine_class=engine))
-
-
-def _with_verifier(name: str, verifier: type[RejectionVerifier]) -> Any:
-    return _subject(name, parts=Parts(make_verifier=verifier))
+    return CorrectSubject(name, sentence, lambda: probe_engine(name, **options))
 
 
 def _honestly_lossy() -> DeclaredLossy:
@@ -96,49 +87,21 @@ def _honestly_lossy() -> DeclaredLossy:
     return DeclaredLossy(subject, reason="mixes three tenths of the draft law in", distance=0.3)
 
 
-def _names(prefix: str, proposers: Sequence[str]) -> tuple[CorrectSubject, ...]:
-    return tuple(
-        CorrectSubject(
-            f"{prefix}-{name}",
-            f"The reference engine with the {name} proposer.",
-            _subject(f"{prefix}-{name}", proposer=name),
-        )
-        for name in proposers
-    )
-
-
 CORRECT: tuple[CorrectSubject, ...] = (
-    *_names("engine", ("draft-model", "n-gram", "sometimes-empty")),
-    CorrectSubject("engine-float32", "The reference engine in float32.", _subject("engine-float32", dtype="float32")),
-    CorrectSubject(
-        "engine-bfloat16", "The reference engine in bfloat16.", _subject("engine-bfloat16", dtype="bfloat16")
-    ),
-    CorrectSubject(
-        "engine-point-mass",
-        "Accepts a draft token with its target probability.",
-        _with_verifier("engine-point-mass", _PointMassVerifier),
-    ),
-    CorrectSubject(
-        "engine-sampler-match",
-        "Samples the target and compares.",
-        _with_verifier("engine-sampler-match", _SamplerMatchVerifier),
-    ),
-    CorrectSubject(
-        "engine-block-verification",
-        "Verifies blocks rather than tokens.",
-        _with_verifier("engine-block-verification", _BlockVerifier),
-    ),
-    CorrectSubject(
-        "engine-changing-draft-length",
-        "Drafts three tokens and one token in turn.",
-        _with_engine("engine-changing-draft-length", _OneDraftToken),
-    ),
-    CorrectSubject(
-        "engine-leaves-room",
-        "Never drafts past the length limit.",
-        _with_engine("engine-leaves-room", _NeverDraftsPastTheLimit),
-    ),
-    CorrectSubject(
-        "engine-lossy-and-says-so", "Lossy by design, and within the distance it declares.", _honestly_lossy
-    ),
-)
+    *(_subject(f"engine-{name}", f"The reference engine with the {name} proposer.", proposer=name)
+      for name in ("draft-model", "n-gram", "sometimes-empty")),
+    *(_subject(f"engine-{dtype}", f"The reference engine in {dtype}.", dtype=dtype)
+      for dtype in ("float32", "bfloat16")),
+    _subject("engine-point-mass", "Accepts a draft token with its target probability.",
+             parts=Parts(make_verifier=_PointMassVerifier)),
+    _subject("engine-sampler-match", "Samples the target and compares.",
+             parts=Parts(make_verifier=_SamplerMatchVerifier)),
+    _subject("engine-block-verification", "Verifies blocks rather than tokens.",
+             parts=Parts(make_verifier=_BlockVerifier)),
+    _subject("engine-changing-draft-length", "Drafts three tokens and one token in turn.",
+             parts=Parts(engine_class=_OneDraftToken)),
+    _subject("engine-leaves-room", "Never drafts past the length limit.",
+             parts=Parts(engine_class=_NeverDraftsPastTheLimit)),
+    CorrectSubject("engine-lossy-and-says-so", "Lossy by design, and within the distance it declares.",
+                   _honestly_lossy),
+)  # fmt: skip

@@ -11,9 +11,11 @@ from specverify.core.scenario import EOS_OPTION, Purpose, Scenario, default_scen
 from specverify.core.types import SamplingParams
 from specverify.faults.fault import Fault
 from specverify.probe import ProbePair, default_probe
+from specverify.reference.cached_model import CachedModel
 from specverify.reference.engine import ReferenceEngine
+from specverify.reference.kv_cache import KVCache
 from specverify.reference.subject import Parts, ReferenceSubject, reference_subject
-from specverify.reference.verifiers import Verifier
+from specverify.reference.verifiers import RejectionVerifier, Verifier
 
 # Two draft tokens: a second place in the draft, and few enough paths for an enumeration of whole calls.
 NUM_DRAFT_TOKENS = 2
@@ -63,23 +65,42 @@ def scenarios(pair: ProbePair, proposer: str, *, every_option: bool) -> tuple[Sc
     )
 
 
-def engine_fault(
-    name: str,
-    sentence: str,
-    report: str,
-    *,
-    engine: type[ReferenceEngine] = ReferenceEngine,
-    draft_side: type | None = None,
-    verifier: Callable[[], Verifier] | None = None,
-    **options: Any,
-) -> Fault:
-    """A fault whose subject is the reference engine on the default probe pair.
+class Planted:
+    """A decorator that plants the class below in the reference engine; its docstring is the fault's sentence.
 
-    engine: a subclass with the mistake. draft_side: a mixin for every proposer that runs a model. verifier: makes the
-    broken one. options: as of reference_subject.
+    What the class replaces follows from its base: the engine, the verifier, the target's cached model or that model's
+    cache; without a base it is mixed into every proposer that runs a model. verifier: broken beside such a proposer.
     """
-    parts = Parts(engine_class=engine, proposer_mixin=draft_side, make_verifier=verifier)
-    return Fault(name, sentence, report, lambda: probe_engine(name, parts=parts, **options))
+
+    def __init__(self) -> None:
+        self.faults: list[Fault] = []
+
+    def __call__(
+        self, name: str, report: str, *, verifier: Callable[[], Verifier] | None = None
+    ) -> Callable[[type], type]:
+        def plant(part: type) -> type:
+            parts = _parts_with(part, verifier)
+            self.faults.append(Fault(name, part.__doc__ or "", report, lambda: probe_engine(name, parts=parts)))
+            return part
+
+        return plant
+
+
+def _parts_with(part: type, verifier: Callable[[], Verifier] | None) -> Parts:
+    if issubclass(part, KVCache):
+        part = with_cache(part)
+    if issubclass(part, CachedModel):
+        part = type(part.__name__, (ReferenceEngine,), {"cached_model_class": part})
+    if issubclass(part, ReferenceEngine):
+        return Parts(engine_class=part)
+    if issubclass(part, RejectionVerifier):
+        return Parts(make_verifier=part)
+    return Parts(proposer_mixin=part, make_verifier=verifier)
+
+
+def with_cache(cache: type) -> type:
+    """A cached model that keeps its rows in this cache."""
+    return type(cache.__name__, (CachedModel,), {"cache_class": cache})
 
 
 class DeclaredLossy:

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from specverify.core.types import SamplingParams
-from specverify.faults.engine_parts import engine_fault
-from specverify.faults.fault import Fault
+from specverify.faults.engine_parts import Planted
 from specverify.reference.batch import Batch
 from specverify.reference.draws import DRAFT, draw_uniforms
 from specverify.reference.engine import ReferenceEngine
@@ -18,10 +17,13 @@ from specverify.reference.proposers import Drafts
 from specverify.reference.sampling import SamplingRows, TokenCounts
 from specverify.reference.verifiers import RejectionVerifier
 
+plant = Planted()
+
 # Accepts every draft token: ratios are compared with uniforms below 1.
 _CERTAIN = 2.0
 
 
+@plant("bonus-row-off-by-one", "mlc-ai/mlc-llm#2949 (SD-059)")
 class _BonusRowBefore(ReferenceEngine):
     """The bonus token is drawn from the row before the last draft token."""
 
@@ -30,34 +32,41 @@ class _BonusRowBefore(ReferenceEngine):
         return torch.cat([law[:, :-1], law[:, -2:-1]], dim=1) if law.shape[1] > 1 else law
 
 
+@plant("verify-row-off-by-one", "ohdearquant/lattice#243 (SD-060)")
 class _RowsOneTooFar(RejectionVerifier):
-    """Draft token i is judged by the law that follows it."""
+    """Draft token i is verified against the law that follows it."""
 
     def rows_to_verify(self, target_probs: Tensor, width: int) -> Tensor:
         return target_probs[:, 1 : width + 1]
 
 
+@plant("accept-all", "huggingface/transformers#28508 (SD-005)")
 class _AcceptAll(RejectionVerifier):
+    """Every draft token is accepted."""
+
     def acceptance_ratios(self, drafts: Drafts, draft_probs: Tensor, target_probs: Tensor) -> Tensor:
         return torch.full_like(super().acceptance_ratios(drafts, draft_probs, target_probs), _CERTAIN)
 
 
+@plant("accept-uniform-zero", "vllm-project/vllm-ascend#13766 (SD-007)")
 class _UniformIsZero(RejectionVerifier):
-    """The uniform of the accept test is always 0: whatever the target allows at all is accepted."""
+    """The uniform of the accept test is the constant 0."""
 
     def accept_uniforms(self, batch: Batch, drafts: Drafts, dtype: torch.dtype) -> Tensor:
         return torch.zeros_like(super().accept_uniforms(batch, drafts, dtype))
 
 
+@plant("accept-ratio-inflated", "huggingface/transformers#47932 (SD-102)")
 class _RatioTooLarge(RejectionVerifier):
-    """The draft law in the ratio lacks the mass that its filter removed: acceptance is inflated by a tenth."""
+    """The accept ratio is a tenth too large."""
 
     def acceptance_ratios(self, drafts: Drafts, draft_probs: Tensor, target_probs: Tensor) -> Tensor:
         return 1.1 * super().acceptance_ratios(drafts, draft_probs, target_probs)
 
 
+@plant("lossy-mixture", "huggingface/transformers, assistant_ensemble_weight=0.7 (a documented lossy option)")
 class MixesDraftIn(ReferenceEngine):
-    """Verified positions follow seven tenths target, three tenths draft."""
+    """Verified positions follow seven tenths target, three tenths draft, and nobody says so."""
 
     def target_law(self, batch: Batch, logits: Tensor, drafts: Drafts) -> Tensor:
         law = super().target_law(batch, logits, drafts)
@@ -69,8 +78,9 @@ class MixesDraftIn(ReferenceEngine):
         return torch.cat([torch.where(is_mixed, mixed, law[:, :-1]), law[:, -1:]], dim=1)
 
 
+@plant("sampling-skipped-at-verify", "vllm-project/vllm#9834 (SD-104)")
 class _VerifiesUnprocessed(ReferenceEngine):
-    """Sampling parameters shape the draft and the bonus token; verified positions use the plain softmax."""
+    """Temperature and filters shape the draft and the bonus token only."""
 
     def target_law(self, batch: Batch, logits: Tensor, drafts: Drafts) -> Tensor:
         law = super().target_law(batch, logits, drafts)
@@ -79,8 +89,9 @@ class _VerifiesUnprocessed(ReferenceEngine):
         return torch.cat([logits[:, :-1].to(law.dtype).softmax(dim=-1), law[:, -1:]], dim=1)
 
 
+@plant("sampling-filter-only-on-bonus", "vllm-project/vllm#42802 (SD-130)")
 class _FilterOnlyOnBonus(ReferenceEngine):
-    """A filter that cannot change the argmax (top-p, min-p) is skipped at verified positions."""
+    """Top-p and min-p are skipped at verified positions."""
 
     def target_law(self, batch: Batch, logits: Tensor, drafts: Drafts) -> Tensor:
         law = super().target_law(batch, logits, drafts)
@@ -93,15 +104,17 @@ def _without_filters(sampling: SamplingParams) -> SamplingParams:
     return replace(sampling, top_p=1.0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0)
 
 
+@plant("sampling-penalties-ignored", "vllm-project/vllm#18902 (SD-129)")
 class _PenaltiesIgnored(ReferenceEngine):
-    """With speculation on, penalties are accepted and have no effect."""
+    """With speculation on, penalties have no effect."""
 
     def target_law(self, batch: Batch, logits: Tensor, drafts: Drafts) -> Tensor:
         return batch.sampling.law(logits)
 
 
+@plant("penalties-see-rejected-drafts", "ml-explore/mlx-examples#1291 (SD-087)")
 class _PenaltiesSeeRejected(ReferenceEngine):
-    """What was drafted once counts as output for the penalties, also where it was rejected."""
+    """Penalties count draft tokens that were rejected."""
 
     def target_law(self, batch: Batch, logits: Tensor, drafts: Drafts) -> Tensor:
         if not batch.sampling.has_penalties:
@@ -115,38 +128,54 @@ class _PenaltiesSeeRejected(ReferenceEngine):
         return batch.sampling.law(logits, counts, counts.along(drafts.token_ids))
 
 
+@plant("sampling-greedy-when-speculating", "Pushkinist/rMLX#519 (SD-127)")
 class _GreedyWhenSpeculating(ReferenceEngine):
-    """The speculative path is greedy by construction; temperature has no effect on it."""
+    """With speculation on, every request is decoded greedily."""
 
     def target_law(self, batch: Batch, logits: Tensor, drafts: Drafts) -> Tensor:
         law = super().target_law(batch, logits, drafts)
         return torch.zeros_like(law).scatter_(-1, law.argmax(dim=-1, keepdim=True), 1.0)
 
 
+@plant("target-law-softmaxed-twice", "vllm-project/vllm-ascend#6685 (SD-105)")
 class _SoftmaxTwice(ReferenceEngine):
-    """Probabilities are taken for logits and go through softmax again."""
+    """Target probabilities go through softmax again."""
 
     def target_law(self, batch: Batch, logits: Tensor, drafts: Drafts) -> Tensor:
         law = super().target_law(batch, logits, drafts)
         return law if batch.sampling.is_greedy else law.softmax(dim=-1)
 
 
+@plant("draft-law-raw-declared", "huggingface/transformers#47932 (SD-102)")
 class _DeclaresRawLaw:
-    """Tokens are drawn after temperature and filters; the law handed to the verifier is the plain softmax."""
+    """Draft tokens are drawn after temperature and filters, and the plain softmax is declared."""
 
     def declared_law(self, batch: Batch, law: Tensor, logits: Tensor) -> Tensor:
         return law if batch.sampling.is_greedy else logits.to(law.dtype).softmax(dim=-1)
 
 
+@plant("draft-law-argmax-sampled", "jaymody/speculative-sampling#3 (SD-103)")
 class _DraftsArgmax:
-    """Draft tokens are the draft model's best ones; the law handed to the verifier is the soft one."""
+    """Draft tokens are argmaxes, and the soft law is declared."""
 
     def draw(self, batch: Batch, law: Tensor, is_wanted: Sequence[bool]) -> Tensor:
         return law.argmax(dim=-1)
 
 
+class _ReusesDraftUniforms(RejectionVerifier):
+    """The accept test uses the very number by which the draft token was drawn."""
+
+    def accept_uniforms(self, batch: Batch, drafts: Drafts, dtype: torch.dtype) -> Tensor:
+        own = super().accept_uniforms(batch, drafts, dtype)
+        rows = [running.__dict__.get("draft_uniforms") or [] for running in batch.running]
+        if not all(len(row) == drafts.width for row in rows) or not drafts.width:
+            return own
+        return torch.stack([torch.cat(row) for row in rows])
+
+
+@plant("random-accept-reuses-draft", "flashinfer-ai/flashinfer#424 (SD-123)", verifier=_ReusesDraftUniforms)
 class _DrawsByUniform:
-    """Draft tokens by inverse CDF; the uniforms are left behind for whoever needs some."""
+    """The accept test uses the uniform by which the draft token was drawn."""
 
     def propose(self, batch: Batch, num_draft_tokens: Sequence[int]) -> Drafts:
         for running in batch.running:
@@ -163,107 +192,4 @@ class _DrawsByUniform:
         return torch.searchsorted(law.cumsum(dim=-1), uniforms, right=True)[:, 0].clamp(max=law.shape[-1] - 1)
 
 
-class _ReusesDraftUniforms(RejectionVerifier):
-    """The accept test uses the very number by which the draft token was drawn."""
-
-    def accept_uniforms(self, batch: Batch, drafts: Drafts, dtype: torch.dtype) -> Tensor:
-        own = super().accept_uniforms(batch, drafts, dtype)
-        rows = [running.__dict__.get("draft_uniforms") or [] for running in batch.running]
-        if not all(len(row) == drafts.width for row in rows) or not drafts.width:
-            return own
-        return torch.stack([torch.cat(row) for row in rows])
-
-
-FAULTS: tuple[Fault, ...] = (
-    engine_fault(
-        "bonus-row-off-by-one",
-        "The bonus token is drawn from the row before the last draft token.",
-        "mlc-ai/mlc-llm#2949 (SD-059)",
-        engine=_BonusRowBefore,
-    ),
-    engine_fault(
-        "verify-row-off-by-one",
-        "Draft token i is verified against the law that follows it.",
-        "ohdearquant/lattice#243 (SD-060)",
-        verifier=_RowsOneTooFar,
-    ),
-    engine_fault(
-        "accept-all",
-        "Every draft token is accepted.",
-        "huggingface/transformers#28508 (SD-005)",
-        verifier=_AcceptAll,
-    ),
-    engine_fault(
-        "accept-uniform-zero",
-        "The uniform of the accept test is the constant 0.",
-        "vllm-project/vllm-ascend#13766 (SD-007)",
-        verifier=_UniformIsZero,
-    ),
-    engine_fault(
-        "accept-ratio-inflated",
-        "The accept ratio is a tenth too large.",
-        "huggingface/transformers#47932 (SD-102)",
-        verifier=_RatioTooLarge,
-    ),
-    engine_fault(
-        "lossy-mixture",
-        "Verified positions follow seven tenths target, three tenths draft, and nobody says so.",
-        "huggingface/transformers, assistant_ensemble_weight=0.7 (a documented lossy option)",
-        engine=MixesDraftIn,
-    ),
-    engine_fault(
-        "sampling-skipped-at-verify",
-        "Temperature and filters shape the draft and the bonus token only.",
-        "vllm-project/vllm#9834 (SD-104)",
-        engine=_VerifiesUnprocessed,
-    ),
-    engine_fault(
-        "sampling-filter-only-on-bonus",
-        "Top-p and min-p are skipped at verified positions.",
-        "vllm-project/vllm#42802 (SD-130)",
-        engine=_FilterOnlyOnBonus,
-    ),
-    engine_fault(
-        "sampling-penalties-ignored",
-        "With speculation on, penalties have no effect.",
-        "vllm-project/vllm#18902 (SD-129)",
-        engine=_PenaltiesIgnored,
-    ),
-    engine_fault(
-        "penalties-see-rejected-drafts",
-        "Penalties count draft tokens that were rejected.",
-        "ml-explore/mlx-examples#1291 (SD-087)",
-        engine=_PenaltiesSeeRejected,
-    ),
-    engine_fault(
-        "sampling-greedy-when-speculating",
-        "With speculation on, every request is decoded greedily.",
-        "Pushkinist/rMLX#519 (SD-127)",
-        engine=_GreedyWhenSpeculating,
-    ),
-    engine_fault(
-        "target-law-softmaxed-twice",
-        "Target probabilities go through softmax again.",
-        "vllm-project/vllm-ascend#6685 (SD-105)",
-        engine=_SoftmaxTwice,
-    ),
-    engine_fault(
-        "draft-law-raw-declared",
-        "Draft tokens are drawn after temperature and filters, and the plain softmax is declared.",
-        "huggingface/transformers#47932 (SD-102)",
-        draft_side=_DeclaresRawLaw,
-    ),
-    engine_fault(
-        "draft-law-argmax-sampled",
-        "Draft tokens are argmaxes, and the soft law is declared.",
-        "jaymody/speculative-sampling#3 (SD-103)",
-        draft_side=_DraftsArgmax,
-    ),
-    engine_fault(
-        "random-accept-reuses-draft",
-        "The accept test uses the uniform by which the draft token was drawn.",
-        "flashinfer-ai/flashinfer#424 (SD-123)",
-        draft_side=_DrawsByUniform,
-        verifier=_ReusesDraftUniforms,
-    ),
-)
+FAULTS = plant.faults

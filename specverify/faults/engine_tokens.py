@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specverify.faults.engine_parts import DeclaredLossy, engine_fault, probe_engine
+from specverify.faults.engine_parts import DeclaredLossy, Planted, probe_engine
 from specverify.faults.engine_rules import MixesDraftIn
 from specverify.faults.fault import Fault
 from specverify.reference.batch import RunningRequest
 from specverify.reference.engine import ReferenceEngine
 from specverify.reference.subject import Parts
 
+plant = Planted()
 
+
+@plant("eos-inside-draft-missed", "huggingface/transformers#47912 (SD-038)")
 class _EosOnlyLast(ReferenceEngine):
-    """Only the last token of a block is compared with the end tokens."""
+    """An end token inside an accepted block is not noticed."""
 
     def cut_at_eos(self, running: RunningRequest, token_ids: Sequence[int]) -> list[int]:
         return list(token_ids)
 
 
+@plant("eos-draft-goes-on", "openvinotoolkit/openvino.genai#1951 (SD-039)")
 class _EosKeepsBlock(ReferenceEngine):
-    """An end token ends the request after its block, and the rest of the block stays in the output."""
+    """Draft tokens behind an accepted end token stay in the output."""
 
     def commit(self, running: RunningRequest, emitted: Sequence[int]) -> list[int]:
         kept = self.cut_at_limit(running, emitted)
@@ -31,8 +35,9 @@ class _EosKeepsBlock(ReferenceEngine):
         return super().commit(running, emitted)
 
 
+@plant("eos-limit-comes-first", "sgl-project/sglang#31599 (SD-078)")
 class _LimitBeforeEos(ReferenceEngine):
-    """A block that crosses the length limit is not searched for end tokens."""
+    """A block that crosses the length limit is not searched for its end token."""
 
     def cut_at_eos(self, running: RunningRequest, token_ids: Sequence[int]) -> list[int]:
         if len(token_ids) >= running.num_remaining:
@@ -40,8 +45,9 @@ class _LimitBeforeEos(ReferenceEngine):
         return super().cut_at_eos(running, token_ids)
 
 
+@plant("tokens-limit-overshot", "ggml-org/llama.cpp#10641 (SD-029)")
 class _LimitOvershot(ReferenceEngine):
-    """Drafts and commits a full block however little room is left."""
+    """The last block is drafted and kept in full, past max_new_tokens."""
 
     def num_to_propose(self, running: RunningRequest) -> int:
         return self.num_draft_tokens
@@ -50,23 +56,26 @@ class _LimitOvershot(ReferenceEngine):
         return list(token_ids)
 
 
+@plant("tokens-kept-after-rejection", "lucidrains/speculative-decoding#3 (SD-076)")
 class _KeepsAfterRejection(ReferenceEngine):
-    """One more draft token survives behind the token that replaces the rejected one."""
+    """A draft token behind the first rejected one survives."""
 
     def emitted_tokens(self, draft_token_ids: Sequence[int], num_accepted: int, final_token_id: int) -> list[int]:
         kept = super().emitted_tokens(draft_token_ids, num_accepted, final_token_id)
         return [*kept, *draft_token_ids[num_accepted + 1 : num_accepted + 2]]
 
 
+@plant("tokens-accepted-lost", "vllm-project/vllm#26027 (SD-137)")
 class _LosesAccepted(ReferenceEngine):
-    """Only the newest token of a step reaches the output."""
+    """Of the tokens of a step only the newest reaches the output."""
 
     def emitted_tokens(self, draft_token_ids: Sequence[int], num_accepted: int, final_token_id: int) -> list[int]:
         return [final_token_id]
 
 
+@plant("speculation-silently-off", "xLLM-AI/xllm#2255 (SD-135)")
 class _SpeculationOff(ReferenceEngine):
-    """Speculation is asked for, and vetoed."""
+    """Speculation is asked for, and nothing is ever drafted."""
 
     def num_to_propose(self, running: RunningRequest) -> int:
         return 0
@@ -77,49 +86,8 @@ def _understated() -> DeclaredLossy:
     return DeclaredLossy(subject, reason="mixes three tenths of the draft law in", distance=0.01)
 
 
-FAULTS: tuple[Fault, ...] = (
-    engine_fault(
-        "eos-inside-draft-missed",
-        "An end token inside an accepted block is not noticed.",
-        "huggingface/transformers#47912 (SD-038)",
-        engine=_EosOnlyLast,
-    ),
-    engine_fault(
-        "eos-draft-goes-on",
-        "Draft tokens behind an accepted end token stay in the output.",
-        "openvinotoolkit/openvino.genai#1951 (SD-039)",
-        engine=_EosKeepsBlock,
-    ),
-    engine_fault(
-        "eos-limit-comes-first",
-        "A block that crosses the length limit is not searched for its end token.",
-        "sgl-project/sglang#31599 (SD-078)",
-        engine=_LimitBeforeEos,
-    ),
-    engine_fault(
-        "tokens-limit-overshot",
-        "The last block is drafted and kept in full, past max_new_tokens.",
-        "ggml-org/llama.cpp#10641 (SD-029)",
-        engine=_LimitOvershot,
-    ),
-    engine_fault(
-        "tokens-kept-after-rejection",
-        "A draft token behind the first rejected one survives.",
-        "lucidrains/speculative-decoding#3 (SD-076)",
-        engine=_KeepsAfterRejection,
-    ),
-    engine_fault(
-        "tokens-accepted-lost",
-        "Of the tokens of a step only the newest reaches the output.",
-        "vllm-project/vllm#26027 (SD-137)",
-        engine=_LosesAccepted,
-    ),
-    engine_fault(
-        "speculation-silently-off",
-        "Speculation is asked for, and nothing is ever drafted.",
-        "xLLM-AI/xllm#2255 (SD-135)",
-        engine=_SpeculationOff,
-    ),
+FAULTS = (
+    *plant.faults,
     Fault(
         "lossy-distance-understated",
         "Declares itself lossy by at most .01, and is lossier.",

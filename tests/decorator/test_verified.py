@@ -13,11 +13,12 @@ import pytest
 from specverify import verified
 from specverify.core.errors import CheckFailed, UsageError
 from specverify.core.outcomes import Outcome
+from specverify.faults.verify import FAULTS
 from specverify.faults.verify_correct import PointMassVerifier, TokenwiseVerifier
-from specverify.faults.verify_parts import ResidualArgmax
 
 DRAFT = np.array([[0.5, 0.3, 0.2], [0.2, 0.4, 0.4]])
 TARGET = np.array([[0.1, 0.6, 0.3], [0.3, 0.3, 0.4], [0.2, 0.2, 0.6]])
+RESIDUAL_ARGMAX = next(one.make() for one in FAULTS if one.name == "verify-residual-argmax")
 
 
 @verified(draft_token_ids="x", draft_probs="q", target_probs="p", rng="generator")
@@ -28,7 +29,7 @@ def verify(x, q, p, generator=None):
 
 @verified
 def broken(draft_ids, draft_probs, target_probs, rng):
-    return ResidualArgmax()(draft_ids, draft_probs, target_probs, rng)
+    return RESIDUAL_ARGMAX(draft_ids, draft_probs, target_probs, rng)
 
 
 class Engine:
