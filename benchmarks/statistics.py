@@ -24,7 +24,7 @@ from scipy.stats import chi2, ncx2
 from specverify.laws.mistakes import MISTAKES
 from specverify.laws.multi import multi_step_law
 from specverify.laws.sequence import completed_distance, sequence_law
-from specverify.laws.steps import Law, block_step, chain_step, point_mass_step, sampler_match_step, step_law
+from specverify.laws.steps import Law, block_step, chain_step, point_mass_step, step_law
 from specverify.laws.tree import ConditionalTree
 from specverify.stats.chi_square import ChiSquareDesign, pooled_bins, proven_threshold
 from specverify.stats.pair import TUPLE_FEATURES, PairBetting
@@ -137,8 +137,8 @@ def shown(count: float) -> str:
 
 
 def correct_laws(target: ConditionalTree, draft: ConditionalTree) -> list[Law]:
-    """What correct subjects emit: four rules on one draft, two trees of candidates."""
-    rules = (chain_step, block_step, point_mass_step, sampler_match_step)
+    """What correct subjects emit: three rules on one draft, two trees of candidates."""
+    rules = (chain_step, block_step, point_mass_step)
     return [step_law(rule, draft, target, NUM_DRAFT_TOKENS) for rule in rules] + [
         multi_step_law(draft, target, (2, 2), with_replacement=with_replacement) for with_replacement in (True, False)
     ]

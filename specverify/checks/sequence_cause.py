@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
@@ -15,12 +15,10 @@ from scipy.optimize import minimize_scalar
 from specverify.core.types import Request
 from specverify.laws.mistakes import MISTAKES, Mistake
 from specverify.laws.sequence import total_variation
-from specverify.laws.steps import Law, StepRule, draft_paths
-from specverify.laws.tree import Conditional, path_rows
+from specverify.laws.steps import DraftPath, Law, StepRule, law_over_paths, paths_with_rows
+from specverify.laws.tree import Conditional
 
 Tokens: TypeAlias = tuple[int, ...]
-_Path: TypeAlias = tuple[Tokens, float, NDArray[np.float64], NDArray[np.float64]]
-"""Draft tokens, their probability, draft rows [k, vocab], target rows [k + 1, vocab]."""
 
 # A share of the draft law below this is not told from rounding.
 _LEAST_SHARE = 1e-3
@@ -103,7 +101,7 @@ class _Call:
     draft: Conditional
     num_draft_tokens: int
     num_from_prefill: int
-    known_paths: dict[tuple[Tokens, int], list[_Path]] = field(default_factory=dict)
+    known_paths: dict[tuple[Tokens, int], list[DraftPath]] = field(default_factory=dict)
 
     @cached_property
     def _prefixes(self) -> frozenset[Tokens]:
@@ -171,7 +169,7 @@ def sequence_law_of_rule(
     room: int,
     num_from_prefill: int = 1,
     worth_following: Container[Tokens] | None = None,
-    known_paths: dict[tuple[Tokens, int], list[_Path]] | None = None,
+    known_paths: dict[tuple[Tokens, int], list[DraftPath]] | None = None,
 ) -> dict[Tokens, float]:
     """Law of a whole call: the tokens from prefill, then steps with this rule until the limit or an end token.
 
@@ -197,20 +195,12 @@ def sequence_law_of_rule(
         else:
             num_draft = max(0, min(num_draft_tokens, length - len(tokens) - room))
             if (tokens, num_draft) not in paths_by_place:
-                paths_by_place[tokens, num_draft] = list(_paths(draft, target, tokens, num_draft))
-            emitted_law = {}
-            for drafted, chance, draft_rows, target_rows in paths_by_place[tokens, num_draft]:
-                for emitted, probability in rule(drafted, draft_rows, target_rows).items():
-                    emitted_law[emitted] = emitted_law.get(emitted, 0.0) + chance * probability
+                paths_by_place[tokens, num_draft] = list(paths_with_rows(draft, target, num_draft, prefix=tokens))
+            emitted_law = law_over_paths(rule, paths_by_place[tokens, num_draft])
         for emitted, probability in emitted_law.items():
             longer = (*tokens, *_cut(emitted, length - len(tokens), ends))
             pending[longer] = pending.get(longer, 0.0) + weight * probability
     return finished
-
-
-def _paths(draft: Conditional, target: Conditional, prefix: Tokens, num_draft_tokens: int) -> Iterator[_Path]:
-    for drafted, chance in draft_paths(draft, num_draft_tokens, prefix=prefix):
-        yield drafted, chance, path_rows(draft, drafted, prefix=prefix)[:-1], path_rows(target, drafted, prefix=prefix)
 
 
 def _cut(emitted: Tokens, limit: int, ends: Tokens) -> Tokens:

@@ -12,6 +12,8 @@ from specverify.faults import verify_correct as correct
 from specverify.faults.fault import CorrectSubject, Fault
 from specverify.faults.verify_correct import Law, Rows, TokenwiseVerifier
 from specverify.faults.verify_torch import BatchedVerifier, NoiseReused
+from specverify.laws import wrong_rules as wrong
+from specverify.laws.residual import residual
 
 _FORMULA = "a slip in the formula of arXiv 2211.17192, section 2.3; "
 _SWAPPED_NAMES = _FORMULA + "pytorch-labs/gpt-fast names the two laws the other way round than the paper"
@@ -76,25 +78,6 @@ def _unguarded_inverse_cdf(self: Any, mass: Law, rng: np.random.Generator) -> in
     return int(np.searchsorted(cumulative, rng.random(), side="right"))
 
 
-def _normalised(mass: Rows) -> Rows:
-    rows: Rows = mass / mass.sum(axis=1, keepdims=True)
-    return rows
-
-
-def _nucleus(row: Law, top_p: float) -> Law:
-    order = np.argsort(-row, kind="stable")
-    kept = order[: int(np.searchsorted(np.cumsum(row[order]), top_p)) + 1]
-    law = np.zeros_like(row)
-    law[kept] = row[kept]
-    nucleus: Law = law / law.sum()
-    return nucleus
-
-
-def _bfloat16(rows: Rows) -> Rows:
-    rounded: Rows = ((rows.astype(np.float32).view(np.uint32) + 0x8000) & 0xFFFF0000).view(np.float32).astype(float)
-    return rounded
-
-
 FAULTS: tuple[Fault, ...] = (
     _fault("verify-ratio-inverted", "accepts with draft / target instead of target / draft", _SWAPPED_NAMES,
            accept_ratio=lambda self, draft, target, i, token: _ratio(draft[i, token], target[i, token])),
@@ -131,8 +114,8 @@ FAULTS: tuple[Fault, ...] = (
            residual_token=lambda self, draft, target, i, token, uniform, rng: int(np.argmax(target[i] - draft[i]))),
     _fault("verify-uniform-reused", "draws the residual token with the uniform that rejected the draft",
            "flashinfer-ai/flashinfer#424",
-           residual_token=lambda self, draft, target, i, token, uniform, rng: int(np.searchsorted(
-               np.cumsum(_normalised(np.maximum(target[[i]] - draft[[i]], 0.0))[0])[:-1], uniform, side="right"))),
+           residual_token=lambda self, draft, target, i, token, uniform, rng: int(
+               np.searchsorted(np.cumsum(residual(draft[i], target[i]))[:-1], uniform, side="right"))),
     _fault("verify-uniform-shared-by-positions", "uses one uniform for all positions of a step",
            "flashinfer-ai/flashinfer#424", uniform=_shared_uniform),
     Fault("verify-noise-reused", "decides the accept tests with the noise that draws the final token",
@@ -156,17 +139,18 @@ FAULTS: tuple[Fault, ...] = (
            row_index=lambda self, accepted: torch.arange(len(accepted)).flip(0)),
     _fault_of_laws("verify-draft-temperature", "is told a draft law at another temperature than it uses",
                    "huggingface/transformers#47932",
-                   lambda draft, target: (_normalised(draft ** (1.0 / 1.1)), target)),
+                   lambda draft, target: (wrong.softened(draft, 1.1), target)),
     _fault_of_laws("verify-top-p-on-target-only", "cuts the target law to its nucleus and not the draft law",
                    "vllm-project/vllm#9834",
-                   lambda draft, target: (draft, np.stack([_nucleus(row, 0.95) for row in target]))),
+                   lambda draft, target: (draft, wrong.nucleus(target, 0.95))),
     _fault_of_laws("verify-softmax-twice", "applies softmax to target probabilities",
-                   "vllm-project/vllm-ascend#6685", lambda draft, target: (draft, _normalised(np.exp(target)))),
+                   "vllm-project/vllm-ascend#6685",
+                   lambda draft, target: (draft, wrong.softmax_of_probabilities(target))),
     _fault_of_laws("verify-greedy-for-all", "takes the target's argmax although it should sample",
                    "Pushkinist/rMLX#519",
-                   lambda draft, target: (draft, np.eye(target.shape[1])[target.argmax(axis=1)])),
+                   lambda draft, target: (draft, wrong.one_hot(target))),
     _fault_of_laws("verify-target-in-bfloat16", "rounds the target law to bfloat16",
-                   "vllm-project/vllm#8783", lambda draft, target: (draft, _bfloat16(target))),
+                   "vllm-project/vllm#8783", lambda draft, target: (draft, wrong.bfloat16_rounded(target))),
     _fault_of_laws("verify-target-in-float16", "rounds the target law to float16", "vllm-project/vllm#8783",
                    lambda draft, target: (draft, target.astype(np.float16).astype(np.float64))),
     _fault_of_laws("verify-mixes-draft-into-target", "verifies against 0.7 target + 0.3 draft",

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
-import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.stats import chi2
 
 from specverify.core.errors import UsageError
 from specverify.laws.mistakes import MISTAKES, Mistake
 from specverify.laws.sequence import total_variation
-from specverify.laws.steps import Law, StepRule, chain_step, draft_paths
-from specverify.laws.tree import Conditional, path_rows
+from specverify.laws.steps import DraftPath, Law, StepRule, chain_step, law_over_paths, paths_with_rows
+from specverify.laws.tree import Conditional
 
 # A true cause is refused one time in ten thousand; a false one passes only if the counts cannot tell it from the truth.
 _FITS_ABOVE = 1e-4
@@ -30,25 +28,17 @@ _WORTH_REFINING = 0.02
 _SHOWS_ABOVE = 1e-5
 
 
-_Path: TypeAlias = tuple[tuple[int, ...], float, NDArray[np.float64], NDArray[np.float64]]
-"""Draft tokens, their probability, draft rows and target rows."""
-
-
 @dataclass(frozen=True, eq=False)
 class Observation:
     """What a verifier emitted in one scenario: an exact law (summing to 1) or counts (whole numbers, more than one).
 
-    draft, target: the laws it was given; draft None means a point mass on the draft tokens.
-    draft_token_ids: the draft tokens, where they were fixed; None where they were drawn from the draft law.
+    draft, target: the laws it was given; the draft tokens were drawn from the draft law.
     """
 
     emitted: Mapping[tuple[int, ...], float]
-    draft: Conditional | None
+    draft: Conditional
     target: Conditional
     num_draft_tokens: int
-    draft_token_ids: tuple[int, ...] | None = None
-    prefix: tuple[int, ...] = ()
-    _paths: list[_Path] = field(default_factory=list, repr=False)
 
     @property
     def total(self) -> float:
@@ -60,29 +50,11 @@ class Observation:
 
     def predicted(self, rule: StepRule) -> Law:
         """What the rule would emit here."""
-        law: Law = {}
-        for tokens, weight, draft_rows, target_rows in self._cached_paths():
-            for emitted, probability in rule(tokens, draft_rows, target_rows).items():
-                law[emitted] = law.get(emitted, 0.0) + weight * probability
-        return law
+        return law_over_paths(rule, self.paths)
 
-    def _cached_paths(self) -> list[_Path]:
-        if not self._paths:
-            for tokens, weight in self._drafts():
-                target_rows = path_rows(self.target, tokens, prefix=self.prefix)
-                if self.draft is None:
-                    draft_rows: NDArray[np.float64] = np.eye(target_rows.shape[1])[list(tokens)]
-                else:
-                    draft_rows = path_rows(self.draft, tokens, prefix=self.prefix)[:-1]
-                self._paths.append((tokens, weight, draft_rows, target_rows))
-        return self._paths
-
-    def _drafts(self) -> Iterable[tuple[tuple[int, ...], float]]:
-        if self.draft_token_ids is not None:
-            return [(self.draft_token_ids, 1.0)]
-        if self.draft is None:
-            raise UsageError("an observation without a draft law needs its draft_token_ids")
-        return draft_paths(self.draft, self.num_draft_tokens, prefix=self.prefix)
+    @cached_property
+    def paths(self) -> list[DraftPath]:
+        return list(paths_with_rows(self.draft, self.target, self.num_draft_tokens))
 
 
 @dataclass(frozen=True)
@@ -103,37 +75,27 @@ class Fit:
         return self.mistake.sentence
 
 
-def most_likely_mistake(
-    observations: Sequence[Observation] | Observation,
-    *,
-    tolerance: float = 1e-9,
-    mistakes: Sequence[Mistake] = MISTAKES,
-) -> Fit | None:
+def most_likely_mistake(observations: Sequence[Observation] | Observation, *, tolerance: float = 1e-9) -> Fit | None:
     """The one mistake that predicts everything that was seen; None where none does, or more than one.
 
     tolerance: total variation allowed between an exact law and a prediction (1e-9 for float64, 1e-5 for float32).
     Also None where the correct token-wise rule fits: nothing is wrong then.
     """
     seen = [observations] if isinstance(observations, Observation) else list(observations)
-    fits = fitting_mistakes(seen, tolerance=tolerance, mistakes=mistakes)
+    fits = fitting_mistakes(seen, tolerance=tolerance)
     return fits[0] if len(fits) == 1 else None
 
 
-def fitting_mistakes(
-    observations: Sequence[Observation],
-    *,
-    tolerance: float = 1e-9,
-    mistakes: Sequence[Mistake] = MISTAKES,
-) -> tuple[Fit, ...]:
+def fitting_mistakes(observations: Sequence[Observation], *, tolerance: float = 1e-9) -> tuple[Fit, ...]:
     """Every mistake that predicts all that was seen, best first; empty where the correct rule does."""
     if not observations:
         raise UsageError("no observation to explain; give at least one")
     # Cheapest first: most mistakes are refuted by the first observation.
-    ordered = sorted(observations, key=lambda seen: len(seen._cached_paths()))
+    ordered = sorted(observations, key=lambda seen: len(seen.paths))
     if all(_is_explained(seen, chain_step, tolerance, wrong_below=_WRONG_BELOW) for seen in ordered):
         return ()
     fits = []
-    for mistake in mistakes:
+    for mistake in MISTAKES:
         candidate = mistake if mistake.family is None else _best_strength(mistake, ordered, tolerance)
         if all(_is_explained(seen, candidate.rule, tolerance) for seen in ordered):
             predictions = [(seen, seen.predicted(candidate.rule)) for seen in ordered]
@@ -148,7 +110,7 @@ def fitting_mistakes(
     if any(fit.mistake.family is None for fit in fits):
         fits = [fit for fit in fits if fit.mistake.family is None]
     fits.sort(key=lambda fit: (fit.distance, -fit.p_value))
-    return tuple(Fit(fit.mistake, fit.distance, fit.p_value, len(mistakes) - len(fits)) for fit in fits)
+    return tuple(Fit(fit.mistake, fit.distance, fit.p_value, len(MISTAKES) - len(fits)) for fit in fits)
 
 
 def _is_explained(seen: Observation, rule: StepRule, tolerance: float, *, wrong_below: float = _FITS_ABOVE) -> bool:

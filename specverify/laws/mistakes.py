@@ -8,25 +8,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from specverify.core.errors import UsageError
+from specverify.laws import wrong_rules as wrong
 from specverify.laws.residual import accept_ratio
 from specverify.laws.steps import StepRule
 from specverify.laws.wrong_rules import (
-    accept_factor,
-    bfloat16_rounded,
     block_stopped_step,
-    draft_temperature,
-    first_unchecked,
-    float16_rounded,
     inverse_cdf_of_rejecting_uniform,
     one_hot,
-    residual_floor,
     residual_of_next_row,
     rule_of,
     shared_uniform,
-    softmax_of_probabilities,
-    target_mixed,
-    target_nucleus,
-    target_temperature,
     with_accept,
     with_bonus,
     with_replacement,
@@ -70,15 +61,9 @@ def mistake_named(name: str) -> Mistake:
 
 
 def _graded(
-    name: str,
-    template: str,
-    family: Callable[[float], StepRule],
-    *,
-    value: float,
-    low: float,
-    high: float,
+    name: str, template: str, family: Callable[[float], StepRule], value: float, low: float, high: float,
     common: tuple[float, ...] = (),
-) -> Mistake:
+) -> Mistake:  # fmt: skip
     return Mistake(name, template.format(value), family(value), family, low, high, value, template, common)
 
 
@@ -87,7 +72,8 @@ MISTAKES: tuple[Mistake, ...] = (
             with_accept(lambda draft, target: accept_ratio(target, draft))),
     Mistake("always-accepts", "accepts every draft token", with_accept(lambda draft, target: np.ones_like(draft))),
     Mistake("never-accepts", "rejects every draft token", with_accept(lambda draft, target: np.zeros_like(draft))),
-    Mistake("first-draft-unchecked", "accepts the first draft token without a test", rule_of(first_unchecked)),
+    Mistake("first-draft-unchecked", "accepts the first draft token without a test", with_accept(
+            lambda draft, target: np.where(np.arange(len(draft)) == 0, 1.0, accept_ratio(draft, target)))),
     Mistake("uniform-shared-by-positions", "uses one uniform for all positions of a step", rule_of(shared_uniform)),
     Mistake("resamples-from-target", "replaces a rejected token by a draw from the target law, not the residual",
             with_replacement(lambda tokens, draft, target: target[:-1])),
@@ -110,31 +96,37 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake("bonus-argmax", "takes the likeliest bonus token instead of sampling it",
             with_bonus(lambda target: one_hot(target[-1]))),
     Mistake("target-rows-early", "uses for each position the target row of the next one",
-            with_rows(target_rows=lambda draft, target: np.concatenate([target[1:], target[-1:]]))),
+            with_rows(lambda draft, target: (draft, np.concatenate([target[1:], target[-1:]])))),
     Mistake("target-rows-late", "uses for each position the target row of the one before",
-            with_rows(target_rows=lambda draft, target: np.concatenate([target[:1], target[:-1]]))),
+            with_rows(lambda draft, target: (draft, np.concatenate([target[:1], target[:-1]])))),
     Mistake("draft-rows-late", "divides by the draft row of the position before",
-            with_rows(draft_rows=lambda draft: np.concatenate([draft[:1], draft[:-1]]))),
+            with_rows(lambda draft, target: (np.concatenate([draft[:1], draft[:-1]]), target))),
     Mistake("block-stops-at-first", "runs block verification, but stops at the first test that fails",
             block_stopped_step),
     Mistake("greedy-target", "takes the target's argmax although it should sample",
-            with_rows(target_rows=lambda draft, target: one_hot(target))),
+            with_rows(lambda draft, target: (draft, one_hot(target)))),
     Mistake("softmax-twice", "applies softmax to target probabilities",
-            with_rows(target_rows=softmax_of_probabilities)),
+            with_rows(lambda draft, target: (draft, wrong.softmax_of_probabilities(target)))),
     Mistake("target-in-bfloat16", "rounds the target law to bfloat16",
-            with_rows(target_rows=lambda draft, target: bfloat16_rounded(target))),
+            with_rows(lambda draft, target: (draft, wrong.bfloat16_rounded(target)))),
     Mistake("target-in-float16", "rounds the target law to float16",
-            with_rows(target_rows=lambda draft, target: float16_rounded(target))),
-    _graded("accept-ratio-scaled", "multiplies the accept ratio by {:.3g}", accept_factor,
-            value=1.02, low=0.5, high=2.0),
-    _graded("residual-floor", "clamps the residual from below at {:.3g}", residual_floor,
-            value=0.01, low=1e-6, high=0.2),
-    _graded("target-mixed-with-draft", "verifies against the target mixed with {:.3g} of the draft law", target_mixed,
-            value=0.3, low=1e-3, high=0.999),
+            with_rows(lambda draft, target: (draft, target.astype(np.float16).astype(np.float64)))),
+    _graded("accept-ratio-scaled", "multiplies the accept ratio by {:.3g}",
+            lambda factor: with_accept(lambda draft, target: accept_ratio(draft, factor * target)), 1.02, 0.5, 2.0),
+    _graded("residual-floor", "clamps the residual from below at {:.3g}",
+            lambda floor: with_replacement(lambda tokens, draft, target: np.maximum(target[:-1] - draft, floor)),
+            0.01, 1e-6, 0.2),
+    _graded("target-mixed-with-draft", "verifies against the target mixed with {:.3g} of the draft law",
+            lambda weight: with_rows(lambda draft, target: (
+                draft, np.concatenate([(1.0 - weight) * target[:-1] + weight * draft, target[-1:]]))),
+            0.3, 1e-3, 0.999),
     _graded("draft-at-other-temperature", "uses the draft law at {:.3g} times the temperature it was drawn at",
-            draft_temperature, value=1.1, low=0.3, high=3.0),
+            lambda temperature: with_rows(lambda draft, target: (wrong.softened(draft, temperature), target)),
+            1.1, 0.3, 3.0),
     _graded("target-at-other-temperature", "uses the target law at {:.3g} times its temperature",
-            target_temperature, value=1.1, low=0.3, high=3.0),
-    _graded("target-cut-to-nucleus", "cuts the target law to its top-p nucleus, p = {:.3g}", target_nucleus,
-            value=0.95, low=0.1, high=0.999, common=(0.9, 0.95, 0.99, 0.98, 0.8, 0.85, 0.7, 0.6, 0.5)),
+            lambda temperature: with_rows(lambda draft, target: (draft, wrong.softened(target, temperature))),
+            1.1, 0.3, 3.0),
+    _graded("target-cut-to-nucleus", "cuts the target law to its top-p nucleus, p = {:.3g}",
+            lambda top_p: with_rows(lambda draft, target: (draft, wrong.nucleus(target, top_p))),
+            0.95, 0.1, 0.999, (0.9, 0.95, 0.99, 0.98, 0.8, 0.85, 0.7, 0.6, 0.5)),
 )  # fmt: skip

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from specverify.core.errors import UsageError
-from specverify.laws.validate import checked_law, checked_step, required_draft
+from specverify.laws.validate import checked_law
 
 
 def residual(draft_probs: ArrayLike, target_probs: ArrayLike) -> NDArray[np.float64]:
@@ -21,22 +19,6 @@ def residual(draft_probs: ArrayLike, target_probs: ArrayLike) -> NDArray[np.floa
     """
     draft, target = _checked_pair(draft_probs, target_probs)
     return normalised(np.maximum(target - draft, 0.0), otherwise=target)
-
-
-def acceptance_probabilities(
-    draft_token_ids: Sequence[int], draft_probs: ArrayLike, target_probs: ArrayLike
-) -> NDArray[np.float64]:
-    """Probability that each draft token is accepted, given that those before it were: min(1, target / draft), [k].
-
-    draft_probs: [k, vocab]; target_probs: [k + 1, vocab]. A token that the draft law calls impossible is accepted if
-    the target allows it.
-
-    Source: Leviathan et al. 2023, arXiv 2211.17192, section 2.3.
-    """
-    tokens, draft_rows, target = checked_step(draft_token_ids, draft_probs, target_probs)
-    draft = required_draft(draft_rows, "acceptance_probabilities")
-    positions = np.arange(len(tokens))
-    return accept_ratio(draft[positions, list(tokens)], target[positions, list(tokens)])
 
 
 def acceptance_efficiency(draft_probs: ArrayLike, target_probs: ArrayLike) -> NDArray[np.float64]:

@@ -1,8 +1,6 @@
-"""Shapes of single rows: tilted to a wanted distance, restricted to a support, tied, one-hot, rounded."""
+"""Shapes of single rows: tilted to a wanted distance, restricted to a support, tied, one-hot."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +17,9 @@ _DISAGREEMENT_TOLERANCE = 1e-5
 _STEEPEST_TILT = 1e6
 
 
-def rounded_row(row: NDArray[np.float64], dtype: str) -> NDArray[np.float64]:
-    """The row renormalised in the given dtype, as read-only float64 holding exactly those values."""
-    kind: Any = np.float32 if dtype == "float32" else np.float64
-    values = row.astype(kind)
-    result: NDArray[np.float64] = (values / values.sum(dtype=kind)).astype(np.float64)
+def normalised_row(row: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The row divided by its sum, read-only."""
+    result: NDArray[np.float64] = row / row.sum()
     result.flags.writeable = False
     return result
 

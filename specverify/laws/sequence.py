@@ -24,22 +24,18 @@ class Distance:
     """How far an emitted law, completed by the target, is from the target's sequence law.
 
     tv: total variation at the full horizon. impossible_mass: probability of emitting a token that the target forbids.
-    worst_prefix: the emitted prefix that contributes most; worst_mass: probability that a call emits it and goes on.
+    worst_prefix: the emitted prefix that contributes most.
     observed, wanted: law of the next token after that prefix, [vocab], as emitted and as the target has it.
-    local_tv: total variation between the two. first_prefix: the shortest prefix that fails as badly as a tenth of the
+    first_prefix: the shortest prefix that fails as badly as a tenth of the
       worst (None where the law is exact): where to start reading.
-    num_outputs: distinct outputs.
     """
 
     tv: float
     impossible_mass: float
     worst_prefix: tuple[int, ...]
-    worst_mass: float
     observed: NDArray[np.float64]
     wanted: NDArray[np.float64]
-    local_tv: float
     first_prefix: tuple[int, ...] | None
-    num_outputs: int
 
 
 def sequence_law(
@@ -93,9 +89,8 @@ def completed_distance(
             node = children.setdefault(output[:i], {})
             node[output[i]] = node.get(output[i], 0.0) + probability
 
-    reach: dict[tuple[int, ...], float] = {
-        (): 1.0
-    }  # target probability of a prefix; forbidden prefixes are left out with all below them
+    # Target probability of a prefix; forbidden prefixes are left out with all below them.
+    reach: dict[tuple[int, ...], float] = {(): 1.0}
     ratio: dict[tuple[int, ...], float] = {(): ended.get((), 0.0)}
     differences: list[float] = [abs(ratio[()] - 1.0)] if () not in children else []
     impossible = 0.0
@@ -118,40 +113,22 @@ def completed_distance(
                 differences.append(reach[child] * abs(ratio[child] - 1.0))
         differences.append(reach[parent] * max(0.0, float(row.sum()) - expanded) * abs(ratio[parent] - 1.0))
     failures = {node: _local_failure(children[node], target(prefix + node)) for node in children if node in reach}
-    return _assembled_distance(
-        0.5 * math.fsum(differences), impossible, children, failures, target, prefix=prefix, num_outputs=len(ended)
-    )
-
-
-def _assembled_distance(
-    tv: float,
-    impossible: float,
-    children: Mapping[tuple[int, ...], Mapping[int, float]],
-    failures: Mapping[tuple[int, ...], float],
-    target: Conditional,
-    *,
-    prefix: tuple[int, ...],
-    num_outputs: int,
-) -> Distance:
     worst = max(failures, key=lambda node: (failures[node], -len(node)), default=())
-    wanted = target(prefix + worst)
+    row = target(prefix + worst)
     mass = math.fsum(children.get(worst, {}).values())
-    observed = np.zeros_like(wanted)
+    observed = np.zeros_like(row)
     for token, probability in children.get(worst, {}).items():
         if 0 <= token < len(observed):
             observed[token] = probability / mass
     largest = failures.get(worst, 0.0)
     failing = [node for node, failure in failures.items() if failure > max(0.1 * largest, _EXACT)]
     return Distance(
-        tv=tv,
+        tv=0.5 * math.fsum(differences),
         impossible_mass=impossible,
         worst_prefix=worst,
-        worst_mass=mass,
         observed=observed,
-        wanted=wanted,
-        local_tv=0.5 * float(np.abs(observed - wanted).sum()) if mass > 0.0 else 0.0,
+        wanted=row,
         first_prefix=min(failing, key=lambda node: (len(node), node)) if failing else None,
-        num_outputs=num_outputs,
     )
 
 

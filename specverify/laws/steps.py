@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -79,7 +79,8 @@ def block_quantities(
 def point_mass_step(draft_token_ids: Sequence[int], draft_probs: ArrayLike | None, target_probs: ArrayLike) -> Law:
     """A draft without a law (n-gram): accepted with its target probability, else another token by the target.
 
-    draft_probs is ignored. Lossless for any proposer, at the price of acceptance.
+    draft_probs is ignored. Lossless for any proposer, at the price of acceptance. It is also the law of sampling every
+    position from the target for as long as the sample equals the draft token.
     """
     tokens, _, target = checked_step(draft_token_ids, None, target_probs)
     positions = np.arange(len(tokens))
@@ -90,19 +91,8 @@ def point_mass_step(draft_token_ids: Sequence[int], draft_probs: ArrayLike | Non
     return assembled_law(tokens, accept, normalised(others, otherwise=target[:-1]), target[-1])
 
 
-def sampler_match_step(draft_token_ids: Sequence[int], draft_probs: ArrayLike | None, target_probs: ArrayLike) -> Law:
-    """Sample every position from the target and keep going while the sample equals the draft token.
-
-    Emits the samples themselves, so it is lossless for any proposer; the same law as point_mass_step.
-    """
-    return point_mass_step(draft_token_ids, draft_probs, target_probs)
-
-
 def assembled_law(
-    tokens: tuple[int, ...],
-    accept: NDArray[np.float64],
-    replacement: NDArray[np.float64],
-    bonus: NDArray[np.float64],
+    tokens: tuple[int, ...], accept: NDArray[np.float64], replacement: NDArray[np.float64], bonus: NDArray[np.float64]
 ) -> Law:
     """Law of a token-wise step from its parts.
 
@@ -118,22 +108,31 @@ def assembled_law(
     return law
 
 
-def step_law(
-    rule: StepRule,
-    draft: Conditional,
-    target: Conditional,
-    num_draft_tokens: int,
-    *,
-    prefix: tuple[int, ...] = (),
-) -> Law:
+DraftPath: TypeAlias = tuple[tuple[int, ...], float, NDArray[np.float64], NDArray[np.float64]]
+"""Draft tokens, their probability, draft rows [k, vocab] and target rows [k + 1, vocab]."""
+
+
+def step_law(rule: StepRule, draft: Conditional, target: Conditional, num_draft_tokens: int) -> Law:
     """Law of what a step emits when its draft tokens come from the draft law: the rule, summed over draft paths.
 
     The rule sees the draft rows. Cost: (support of a draft row) ** num_draft_tokens calls of the rule.
     """
-    law: Law = {}
+    return law_over_paths(rule, paths_with_rows(draft, target, num_draft_tokens))
+
+
+def paths_with_rows(
+    draft: Conditional, target: Conditional, num_draft_tokens: int, *, prefix: tuple[int, ...] = ()
+) -> Iterator[DraftPath]:
+    """Every draft with its probability and the rows along it."""
     for tokens, weight in draft_paths(draft, num_draft_tokens, prefix=prefix):
-        draft_rows = path_rows(draft, tokens, prefix=prefix)[:-1]
-        for emitted, probability in rule(tokens, draft_rows, path_rows(target, tokens, prefix=prefix)).items():
+        yield tokens, weight, path_rows(draft, tokens, prefix=prefix)[:-1], path_rows(target, tokens, prefix=prefix)
+
+
+def law_over_paths(rule: StepRule, paths: Iterable[DraftPath]) -> Law:
+    """What the rule emits, averaged over drafts."""
+    law: Law = {}
+    for tokens, weight, draft_rows, target_rows in paths:
+        for emitted, probability in rule(tokens, draft_rows, target_rows).items():
             law[emitted] = law.get(emitted, 0.0) + weight * probability
     return law
 

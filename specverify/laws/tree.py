@@ -5,9 +5,8 @@ A fixture's law depends on the whole prefix; one row repeated at every position 
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +16,8 @@ from specverify.laws.rows import (
     avoiding,
     default_spread,
     draft_support,
+    normalised_row,
     restricted,
-    rounded_row,
     tilted,
     tilted_to,
     with_special,
@@ -42,35 +41,29 @@ DRAFT_SPECIALS = ("equal", "near-equal", "disjoint", "one-hot", "zeros", "ties")
 class ConditionalTree:
     """A random tree of conditional laws, the same for the same arguments, computed where it is looked at.
 
-    vocab_size: at least 2. seed: any non-negative integer. spread: standard deviation of the logits;
-      the default is 1.5, more in a large vocabulary.
-    temperature: divides the logits. support: tokens with positive probability per row (default all); the way to
-      keep draft paths few in a large vocabulary.
+    vocab_size: at least 2. seed: any non-negative integer. support: tokens with positive probability per row
+      (default all); the way to keep draft paths few in a large vocabulary.
     specials: kinds of special rows to mix in, from TARGET_SPECIALS; special_chance: how often a row is one of them.
-    dtype: "float64", or "float32" for rows whose values are float32 numbers, renormalised there.
     Rows are float64, [vocab], read-only: copy before writing.
 
     Raises UsageError for an unknown special, a vocabulary below 2 or a support outside 1 to vocab_size.
     """
 
+    known_specials: Sequence[str] = TARGET_SPECIALS
+
     def __init__(
-        self,
-        vocab_size: int,
-        seed: int,
-        *,
-        spread: float | None = None,
-        temperature: float = 1.0,
-        support: int | None = None,
-        specials: Sequence[str] = (),
+        self, vocab_size: int, seed: int, *, support: int | None = None, specials: Sequence[str] = (),
         special_chance: float = 0.5,
-        dtype: str = "float64",
-    ) -> None:
-        _check_arguments(vocab_size, support, specials, TARGET_SPECIALS, dtype)
+    ) -> None:  # fmt: skip
+        if vocab_size < 2:
+            raise UsageError(f"vocab_size is {vocab_size}; a tree needs at least 2 tokens")
+        if support is not None and not 1 <= support <= vocab_size:
+            raise UsageError(f"support is {support}; give 1 to {vocab_size} tokens, or None for all")
+        for special in specials:
+            if special not in self.known_specials:
+                raise UsageError(f"special {special!r} is unknown here; choose from {', '.join(self.known_specials)}")
         self.vocab_size = vocab_size
         self.seed = seed
-        self.dtype = dtype
-        self._spread = default_spread(vocab_size) if spread is None else spread
-        self._temperature = temperature
         self._support = support
         self._specials = tuple(specials)
         self._special_chance = special_chance
@@ -82,31 +75,21 @@ class ConditionalTree:
         if row is None:
             row = self._new_row(prefix)
             # A draft row that equals its target row is that row itself: renormalising twice would move the last bit.
-            row = rounded_row(row, self.dtype) if row.flags.writeable else row
+            row = normalised_row(row) if row.flags.writeable else row
             self._cache[prefix] = row
         return row
 
     def draft(
-        self,
-        seed: int,
-        *,
-        disagreement: float = 0.4,
-        temperature: float = 1.0,
-        support: int | None = None,
-        specials: Sequence[str] = (),
+        self, seed: int, *, disagreement: float = 0.4, support: int | None = None, specials: Sequence[str] = (),
         special_chance: float = 0.5,
-    ) -> ConditionalTree:
+    ) -> ConditionalTree:  # fmt: skip
         """A draft tree that disagrees with this one by a stated total variation at every prefix.
 
         disagreement: total variation between the two rows (0 to below 1); reached within 1e-5 where the target row
-          and the support allow it. temperature: softens the target row first; with disagreement 0 the draft is the
-          target at another temperature. support: most tokens per draft row, the target's likeliest among them.
+          and the support allow it. support: most tokens per draft row, the target's likeliest among them.
         specials: from DRAFT_SPECIALS. "disjoint" rows put all mass where the target has none, or least.
         """
-        return _DraftTree(
-            self, seed, disagreement, temperature=temperature, support=support, specials=specials,
-            special_chance=special_chance,
-        )  # fmt: skip
+        return _DraftTree(self, seed, disagreement, support=support, specials=specials, special_chance=special_chance)
 
     def rows(self, token_ids: Sequence[int], *, prefix: tuple[int, ...] = ()) -> NDArray[np.float64]:
         """The laws met along a path: after 0, 1, ... len(token_ids) of its tokens, [len(token_ids) + 1, vocab]."""
@@ -123,12 +106,12 @@ class ConditionalTree:
     def _new_row(self, prefix: tuple[int, ...]) -> NDArray[np.float64]:
         generator = self._generator(prefix)
         special = self._special(generator)
-        logits = generator.normal(size=self.vocab_size) * self._spread
+        logits = generator.normal(size=self.vocab_size) * default_spread(self.vocab_size)
         if special == "long-tail":
             logits = logits - _TAIL_DEPTH * generator.permutation(self.vocab_size) / (self.vocab_size - 1)
         if special == "flat":
             logits = np.zeros(self.vocab_size)
-        row = softmax(logits / self._temperature)
+        row = softmax(logits)
         if self._support is not None:
             row = restricted(row, generator.choice(self.vocab_size, self._support, replace=False))
         return with_special(row, special, generator)
@@ -137,25 +120,12 @@ class ConditionalTree:
 class _DraftTree(ConditionalTree):
     """A tree whose rows are the base tree's rows, tilted until they disagree by the wanted total variation."""
 
-    def __init__(
-        self,
-        base: ConditionalTree,
-        seed: int,
-        disagreement: float,
-        *,
-        temperature: float,
-        support: int | None,
-        specials: Sequence[str],
-        special_chance: float,
-    ) -> None:
+    known_specials = DRAFT_SPECIALS
+
+    def __init__(self, base: ConditionalTree, seed: int, disagreement: float, **options: Any) -> None:
         if not 0.0 <= disagreement < 1.0:
             raise UsageError(f"disagreement is {disagreement}; it is a total variation: give 0 up to, not including, 1")
-        super().__init__(
-            base.vocab_size, seed, temperature=temperature, support=support, special_chance=special_chance,
-            dtype=base.dtype,
-        )  # fmt: skip
-        _check_arguments(base.vocab_size, support, specials, DRAFT_SPECIALS, base.dtype)
-        self._specials = tuple(specials)
+        super().__init__(base.vocab_size, seed, **options)
         self._base = base
         self._disagreement = disagreement
 
@@ -176,9 +146,6 @@ class _DraftTree(ConditionalTree):
         if special == "disjoint":
             return avoiding(target, generator)
         row = target
-        if self._temperature != 1.0:
-            with np.errstate(divide="ignore"):
-                row = softmax(np.log(target) / self._temperature)
         if self._support is not None and self._support < self.vocab_size:
             row = restricted(row, draft_support(row, self._support, generator))
         elif self._disagreement > 0.0 and (row == 0.0).any():
@@ -193,22 +160,3 @@ def path_rows(
     """The laws met along a path of any conditional: after 0, 1, ... of its tokens, [len(token_ids) + 1, vocab]."""
     tokens = tuple(int(token) for token in token_ids)
     return np.stack([conditional(prefix + tokens[:count]) for count in range(len(tokens) + 1)])
-
-
-def all_sequences(vocab_size: int, length: int) -> Iterator[tuple[int, ...]]:
-    """Every sequence of that many tokens, in lexicographic order."""
-    return itertools.product(range(vocab_size), repeat=length)
-
-
-def _check_arguments(
-    vocab_size: int, support: int | None, specials: Sequence[str], known: Sequence[str], dtype: str
-) -> None:
-    if vocab_size < 2:
-        raise UsageError(f"vocab_size is {vocab_size}; a tree needs at least 2 tokens")
-    if support is not None and not 1 <= support <= vocab_size:
-        raise UsageError(f"support is {support}; give 1 to {vocab_size} tokens, or None for all")
-    for special in specials:
-        if special not in known:
-            raise UsageError(f"special {special!r} is unknown here; choose from {', '.join(known)}")
-    if dtype not in ("float32", "float64"):
-        raise UsageError(f"dtype is {dtype!r}; choose float32 or float64")

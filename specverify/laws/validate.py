@@ -14,8 +14,8 @@ from specverify.core.errors import UsageError
 ROW_SUM_TOLERANCE = 2e-3
 
 
-def checked_law(rows: ArrayLike, name: str, *, atol: float = ROW_SUM_TOLERANCE) -> NDArray[np.float64]:
-    """The rows as float64, [..., vocab], each a probability law within atol. Rows are not renormalised.
+def checked_law(rows: ArrayLike, name: str) -> NDArray[np.float64]:
+    """The rows as float64, [..., vocab], each a probability law within ROW_SUM_TOLERANCE. Rows are not renormalised.
 
     Raises UsageError naming the first bad row and its value.
     """
@@ -24,11 +24,11 @@ def checked_law(rows: ArrayLike, name: str, *, atol: float = ROW_SUM_TOLERANCE) 
         raise UsageError(f"{name} has shape {law.shape}; give at least one row of probabilities, [..., vocab]")
     # The common case in two passes: closed forms are evaluated by the thousand, and NaN fails every comparison.
     sums = law.sum(axis=-1)
-    if (law >= 0.0).all() and (np.abs(sums - 1.0) <= atol).all():
+    if (law >= 0.0).all() and (np.abs(sums - 1.0) <= ROW_SUM_TOLERANCE).all():
         return law
     _refuse(np.isnan(law), law, name, "is not a number; probabilities lie between 0 and 1")
     _refuse((law < 0.0) | np.isinf(law), law, name, "is no probability; probabilities lie between 0 and 1")
-    row = tuple(int(i) for i in np.argwhere(np.abs(sums - 1.0) > atol)[0])
+    row = tuple(int(i) for i in np.argwhere(np.abs(sums - 1.0) > ROW_SUM_TOLERANCE)[0])
     raise UsageError(
         f"{_place(name, row)} sums to {float(sums[row]):.6g}; each row must sum to 1: apply softmax to logits, "
         "or renormalise after masking"

@@ -38,17 +38,11 @@ def correct_parts(tokens: list[int], draft: Rows, target: Rows) -> Parts:
     return accept, residual, target[-1] / target[-1].sum()
 
 
-def with_rows(
-    draft_rows: Callable[[Rows], Rows] | None = None,
-    target_rows: Callable[[Rows, Rows], Rows] | None = None,
-) -> StepRule:
-    """The right rule on wrong rows. target_rows sees (draft, target)."""
-
-    def parts(tokens: list[int], draft: Rows, target: Rows) -> Parts:
-        used_target = target if target_rows is None or not tokens else target_rows(draft, target)
-        return correct_parts(tokens, draft if draft_rows is None or not tokens else draft_rows(draft), used_target)
-
-    return rule_of(parts)
+def with_rows(wrong: Callable[[Rows, Rows], tuple[Rows, Rows]]) -> StepRule:
+    """The right rule on wrong (draft, target) rows."""
+    return rule_of(
+        lambda tokens, draft, target: correct_parts(tokens, *(wrong(draft, target) if tokens else (draft, target)))
+    )
 
 
 def with_accept(accept_of: Callable[[Rows, Rows], Rows]) -> StepRule:
@@ -123,26 +117,19 @@ def block_stopped_step(draft_token_ids: Sequence[int], draft_probs: ArrayLike | 
     return assembled_law(tokens, passes[1:], finals[:-1], finals[-1])
 
 
-def softened(temperature: float) -> Callable[[Rows], Rows]:
-    def rows(law: Rows) -> Rows:
-        mass = law ** (1.0 / temperature)
-        softened: Rows = mass / mass.sum(axis=-1, keepdims=True)
-        return softened
-
+def softened(law: Rows, temperature: float) -> Rows:
+    mass = law ** (1.0 / temperature)
+    rows: Rows = mass / mass.sum(axis=-1, keepdims=True)
     return rows
 
 
-def nucleus(top_p: float) -> Callable[[Rows], Rows]:
+def nucleus(law: Rows, top_p: float) -> Rows:
     """The smallest set of likeliest tokens that reaches top_p, renormalised; ties by token id."""
-
-    def rows(law: Rows) -> Rows:
-        order = np.argsort(-law, axis=-1, kind="stable")
-        before = np.cumsum(np.take_along_axis(law, order, axis=-1), axis=-1) - np.take_along_axis(law, order, axis=-1)
-        is_kept = np.zeros(law.shape, dtype=bool)
-        np.put_along_axis(is_kept, order, before < top_p, axis=-1)
-        return normalised(np.where(is_kept, law, 0.0), otherwise=law)
-
-    return rows
+    order = np.argsort(-law, axis=-1, kind="stable")
+    before = np.cumsum(np.take_along_axis(law, order, axis=-1), axis=-1) - np.take_along_axis(law, order, axis=-1)
+    is_kept = np.zeros(law.shape, dtype=bool)
+    np.put_along_axis(is_kept, order, before < top_p, axis=-1)
+    return normalised(np.where(is_kept, law, 0.0), otherwise=law)
 
 
 def bfloat16_rounded(rows: Rows) -> Rows:
@@ -153,44 +140,7 @@ def bfloat16_rounded(rows: Rows) -> Rows:
     return rounded
 
 
-def float16_rounded(rows: Rows) -> Rows:
-    """Rows rounded to float16, as float64; not renormalised."""
-    return rows.astype(np.float16).astype(np.float64)
-
-
-def first_unchecked(tokens: list[int], draft: Rows, target: Rows) -> Parts:
-    accept, residual, bonus = correct_parts(tokens, draft, target)
-    return np.where(np.arange(len(tokens)) == 0, 1.0, accept), residual, bonus
-
-
-def softmax_of_probabilities(draft: Rows, target: Rows) -> Rows:
+def softmax_of_probabilities(target: Rows) -> Rows:
     mass = np.exp(target)
     rows: Rows = mass / mass.sum(axis=-1, keepdims=True)
     return rows
-
-
-def accept_factor(factor: float) -> StepRule:
-    return with_accept(lambda draft, target: accept_ratio(draft, factor * target))
-
-
-def residual_floor(floor: float) -> StepRule:
-    return with_replacement(lambda tokens, draft, target: np.maximum(target[:-1] - draft, floor))
-
-
-def target_mixed(weight: float) -> StepRule:
-    def mixed(draft: Rows, target: Rows) -> Rows:
-        return np.concatenate([(1.0 - weight) * target[:-1] + weight * draft, target[-1:]])
-
-    return with_rows(target_rows=mixed)
-
-
-def draft_temperature(temperature: float) -> StepRule:
-    return with_rows(draft_rows=softened(temperature))
-
-
-def target_temperature(temperature: float) -> StepRule:
-    return with_rows(target_rows=lambda draft, target: softened(temperature)(target))
-
-
-def target_nucleus(top_p: float) -> StepRule:
-    return with_rows(target_rows=lambda draft, target: nucleus(top_p)(target))

@@ -105,17 +105,7 @@ def test_an_unknown_mistake_is_not_forced_into_a_known_one():
     assert most_likely_mistake(exact(block_step)) is None
 
 
-def test_fixed_draft_tokens_can_be_explained():
-    """A point-mass draft: replacing a rejected token from the whole target law is recognised."""
-    rule = mistake_named("resamples-from-target").rule
-    observation = Observation(rule((1, 2), None, TARGET.rows((1, 2))), None, TARGET, 2, draft_token_ids=(1, 2))
-
-    assert most_likely_mistake(observation).mistake.name == "resamples-from-target"
-
-
 def test_missing_evidence_is_refused():
-    """No observation, or one without any draft, is a usage error."""
+    """No observation is a usage error."""
     with pytest.raises(UsageError, match="at least one"):
         most_likely_mistake([])
-    with pytest.raises(UsageError, match="draft_token_ids"):
-        most_likely_mistake(Observation({(0,): 1.0}, None, TARGET, 1))

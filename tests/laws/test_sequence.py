@@ -1,5 +1,7 @@
 """Sequence laws and the completed distance, against the definition written out in full."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ from specverify.core.errors import UsageError
 from specverify.laws.residual import residual
 from specverify.laws.sequence import completed_distance, sequence_law, total_variation
 from specverify.laws.steps import assembled_law, chain_step, step_law
-from specverify.laws.tree import TARGET_SPECIALS, ConditionalTree, all_sequences
+from specverify.laws.tree import TARGET_SPECIALS, ConditionalTree
 
 VOCAB_SIZE = 3
 NUM_DRAFT_TOKENS = 2
@@ -16,7 +18,7 @@ NUM_DRAFT_TOKENS = 2
 def random_law(seed, *, max_length=3):
     """Any law over tuples of mixed length: what a broken step might emit."""
     rng = np.random.default_rng(seed)
-    outputs = [output for length in range(max_length + 1) for output in all_sequences(VOCAB_SIZE, length)]
+    outputs = [output for length in range(max_length + 1) for output in product(range(VOCAB_SIZE), repeat=length)]
     chosen = rng.choice(len(outputs), 12, replace=False)
     return dict(zip([outputs[i] for i in chosen], rng.dirichlet(np.ones(12)), strict=True))
 
@@ -95,8 +97,7 @@ def test_the_failing_prefix_is_named_with_its_laws():
     assert distance.first_prefix == (2,)
     np.testing.assert_array_equal(target((2,)), distance.wanted)
     assert distance.observed.sum() == pytest.approx(1.0)
-    assert distance.local_tv == pytest.approx(0.5 * np.abs(distance.observed - distance.wanted).sum())
-    assert distance.local_tv > 0.01
+    assert np.abs(distance.observed - distance.wanted).sum() > 0.02
 
 
 def test_an_exact_law_has_no_failing_prefix():

@@ -1,18 +1,14 @@
 """Fixtures: reproducible, dependent on the prefix, and with the corners that were asked for."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
 from specverify.core.errors import UsageError
-from specverify.laws.tree import (
-    DRAFT_SPECIALS,
-    TARGET_SPECIALS,
-    ConditionalTree,
-    all_sequences,
-    path_rows,
-)
+from specverify.laws.tree import DRAFT_SPECIALS, TARGET_SPECIALS, ConditionalTree, path_rows
 
-PREFIXES = [prefix for length in range(3) for prefix in all_sequences(6, length)]
+PREFIXES = [prefix for length in range(3) for prefix in product(range(6), repeat=length)]
 
 
 def distance(row, other):
@@ -36,18 +32,16 @@ def test_every_prefix_has_its_own_row():
 
 
 @pytest.mark.parametrize("specials", [(), TARGET_SPECIALS])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_rows_are_laws_in_their_dtype(specials, dtype):
-    """Rows are non-negative, sum to one in their dtype, and survive a cast to it unchanged."""
-    tree = ConditionalTree(6, 3, specials=specials, dtype=dtype)
+def test_rows_are_laws(specials):
+    """Rows are non-negative and sum to one."""
+    tree = ConditionalTree(6, 3, specials=specials)
     draft = tree.draft(4, specials=DRAFT_SPECIALS if specials else ())
 
     for prefix in PREFIXES:
         for row in (tree(prefix), draft(prefix)):
             assert row.dtype == np.float64
             assert (row >= 0.0).all()
-            assert abs(row.sum() - 1.0) < (1e-6 if dtype == "float32" else 1e-14)
-            np.testing.assert_array_equal(row, row.astype(dtype).astype(np.float64))
+            assert abs(row.sum() - 1.0) < 1e-14
 
 
 @pytest.mark.parametrize("wanted", [0.02, 0.1, 0.4, 0.7])
@@ -56,18 +50,8 @@ def test_draft_disagrees_by_the_stated_total_variation(wanted):
     target = ConditionalTree(8, 5)
     draft = target.draft(6, disagreement=wanted)
 
-    for prefix in all_sequences(8, 2):
+    for prefix in product(range(8), repeat=2):
         assert distance(draft(prefix), target(prefix)) == pytest.approx(wanted, abs=2e-5)
-
-
-def test_temperature_alone_softens_the_target():
-    """With no disagreement, a draft at temperature T is the target's row to the power 1/T."""
-    target = ConditionalTree(8, 5)
-    draft = target.draft(6, disagreement=0.0, temperature=1.3)
-
-    wanted = target((1,)) ** (1 / 1.3)
-
-    np.testing.assert_allclose(draft((1,)), wanted / wanted.sum(), rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +136,6 @@ def test_path_rows_follow_the_path():
         (lambda: ConditionalTree(1, 0), "at least 2"),
         (lambda: ConditionalTree(4, 0, support=5), "1 to 4"),
         (lambda: ConditionalTree(4, 0, specials=("peaky",)), "peaky.*choose from zeros"),
-        (lambda: ConditionalTree(4, 0, dtype="bfloat16"), "float32 or float64"),
         (lambda: ConditionalTree(4, 0).draft(1, disagreement=1.0), "total variation"),
         (lambda: ConditionalTree(4, 0).draft(1, specials=("flat",)), "choose from equal"),
     ],
