@@ -20,7 +20,8 @@ from specverify.core.errors import UsageError
 from specverify.core.outcomes import CheckResult, Finding, Outcome, Report, Table
 from specverify.core.types import Request, SamplingParams, Trace
 from specverify.known_failures import read_toml
-from specverify.runner import DEFAULT_ALPHA, run_checks
+from specverify.runner import run_checks
+from specverify.stats.budget import DEFAULT_ALPHA
 from specverify.trace.compare import PROBS_TOLERANCE, Comparison, compare_all
 from specverify.trace.files import TraceFile, TraceWriter, read_traces
 

@@ -15,9 +15,8 @@ from specverify.core.capabilities import Capability
 from specverify.core.errors import UsageError
 from specverify.core.outcomes import CheckResult, Finding, Kind, Outcome, Report
 from specverify.core.randomness import Streams
+from specverify.stats.budget import DEFAULT_ALPHA
 
-# One false alarm in a thousand million runs of the whole suite; STATISTICS: costs a quarter more samples than 1e-6.
-DEFAULT_ALPHA = 1e-9
 _PACKAGE = str(Path(__file__).parent)
 
 ProgressCallback = Callable[[str, int, int], None]

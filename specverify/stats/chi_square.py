@@ -67,22 +67,13 @@ class ChiSquareDesign:
     Raises UsageError where no sample can do it, for instance a law with a single possible outcome.
     """
 
-    def __init__(
-        self,
-        target_law: ArrayLike,
-        alpha: float,
-        detectable_tv: float,
-        *,
-        power: float = POWER,
-        min_expected: float | None = None,
-    ) -> None:
+    def __init__(self, target_law: ArrayLike, alpha: float, detectable_tv: float) -> None:
         law = np.asarray(target_law, dtype=np.float64)
         _check(law, alpha, detectable_tv)
         self.law: NDArray[np.float64] = law / law.sum()
         self.alpha = alpha
         self.detectable_tv = detectable_tv
-        self.power = power
-        self.min_expected = max(MIN_EXPECTED, min_expected or _EXPECTED_PER_NAT * alarm_threshold(alpha))
+        self.min_expected = max(MIN_EXPECTED, _EXPECTED_PER_NAT * alarm_threshold(alpha))
         self.num_samples = self._smallest_sample()
         self.bins = pooled_bins(self.law, self.num_samples, self.min_expected)
         self.bin_law = _binned(self.bins, self.law)
@@ -132,7 +123,7 @@ class ChiSquareDesign:
             return False
         threshold = proven_threshold(self.alpha, num_samples * bin_law)
         shift = 4.0 * num_samples * self.detectable_tv**2
-        return float(ncx2.sf(threshold, len(bin_law) - 1, shift)) >= self.power
+        return float(ncx2.sf(threshold, len(bin_law) - 1, shift)) >= POWER
 
 
 def design_for_law(

@@ -25,10 +25,8 @@ POWER = 0.99
 _PAIR_LUCK = 3.5
 
 
-def detectable_tv(
-    alpha: float, num_samples: float, num_cells: int, *, num_averaged: int = 1, power: float = POWER
-) -> float:
-    """Smallest total variation of a law over cells that a Dirichlet e-value shows with the given power; 1 if none.
+def detectable_tv(alpha: float, num_samples: float, num_cells: int, *, num_averaged: int = 1) -> float:
+    """Smallest total variation of a law over cells that a Dirichlet e-value shows with power .99; 1 if none.
 
     alpha: false-alarm probability. num_averaged: e-values among which it is averaged (each may hold all evidence).
     The claim is about errors visible in the cells: for tokens, their law; for a stream, its 20 bins.
@@ -37,18 +35,18 @@ def detectable_tv(
     if num_cells < 2 or num_samples < 1:
         return 1.0
     df = num_cells - 1
-    shift = _noncentrality(_chi_square_needed(alpha, num_samples, df, num_averaged), df, power)
+    shift = _noncentrality(_chi_square_needed(alpha, num_samples, df, num_averaged), df)
     return min(1.0, math.sqrt(shift / (4.0 * num_samples)))
 
 
-def samples_to_detect(alpha: float, tv: float, num_cells: int, *, num_averaged: int = 1, power: float = POWER) -> int:
-    """Samples after which a Dirichlet e-value shows any error of that total variation with the given power."""
+def samples_to_detect(alpha: float, tv: float, num_cells: int, *, num_averaged: int = 1) -> int:
+    """Samples after which a Dirichlet e-value shows any error of that total variation with power .99."""
     if not 0.0 < tv < 1.0:
         raise UsageError(f"tv is {tv}; a total variation to detect lies above 0 and below 1")
     low, high = 1, 2
 
     def is_enough(count: int) -> bool:
-        return detectable_tv(alpha, count, num_cells, num_averaged=num_averaged, power=power) <= tv
+        return detectable_tv(alpha, count, num_cells, num_averaged=num_averaged) <= tv
 
     while not is_enough(high):
         low, high = high, 2 * high
@@ -92,11 +90,11 @@ def _chi_square_needed(alpha: float, num_samples: float, df: int, num_averaged: 
     return float(np.min(shrink * (2.0 * wanted + df * np.log1p(num_samples / SCALES))))
 
 
-def _noncentrality(threshold: float, df: int, power: float) -> float:
-    """The noncentrality at which a chi-square exceeds the threshold with the given power."""
+def _noncentrality(threshold: float, df: int) -> float:
+    """The noncentrality at which a chi-square exceeds the threshold with power .99."""
 
     def lacking(shift: float) -> float:
-        return float(ncx2.sf(threshold, df, shift)) - power
+        return float(ncx2.sf(threshold, df, shift)) - POWER
 
     high = threshold + 20.0
     while lacking(high) < 0.0:

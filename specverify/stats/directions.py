@@ -1,9 +1,11 @@
-"""Directed bets: laws towards which a broken verifier might drift, as rows beside the target's row."""
+"""Directed bets on emitted tokens: laws towards which a broken verifier drifts, and a portfolio of bets on them."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+
+from specverify.stats.combine import average_log_e
 
 # How far each bet moves from the target towards its direction. The largest wins fast on gross errors, the smallest
 # on rare ones; six of them cost log(6) nats against knowing the right one.
@@ -57,6 +59,57 @@ def log_bets(alternative: NDArray[np.float64], target: NDArray[np.float64]) -> N
         # A token that the alternative forbids ruins the bet with weight 1 for good: log 0 is right there.
         bets: NDArray[np.float64] = np.log1p(weights * (alternative / target - 1.0))
     return bets
+
+
+class Portfolio:
+    """An e-process that averages likelihood ratios of many named alternatives, over all slots and slot by slot.
+
+    For any alternative the product over the emitted tokens of a call of alternative / target has expectation 1 for a
+    lossless method, whatever it accepts: the emitted tokens alone are needed. Products over calls go on forever; the
+    average over directions, mixing weights and slots is an e-process.
+
+    num_slots: tokens that one call can emit, or strata that are known before the token is.
+    """
+
+    def __init__(self, num_slots: int) -> None:
+        # [slots, directions, mixing]
+        self._log_bets: NDArray[np.float64] = np.zeros((num_slots, len(DIRECTIONS), len(MIXING_WEIGHTS)))
+
+    def update(
+        self, slot: int, tokens: ArrayLike, counts: ArrayLike, target_probs: NDArray[np.float64],
+        rows: NDArray[np.float64],
+    ) -> None:  # fmt: skip
+        """Adds emitted tokens that share one prefix: token ids, [n], how often each was emitted, [n], law [vocab].
+
+        rows: of all directions, [directions, vocab]. Tokens that the target forbids are left out: they are proof, not
+        evidence, and counted elsewhere.
+        """
+        all_tokens = np.asarray(tokens, dtype=np.int64)
+        is_possible = target_probs[all_tokens] > 0.0
+        possible = all_tokens[is_possible]
+        target = np.broadcast_to(target_probs[possible], (len(rows), len(possible)))
+        self.add(slot, log_bets(rows[:, possible], target), np.asarray(counts, dtype=np.float64)[is_possible])
+
+    def add(self, slot: int, bets: NDArray[np.float64], counts: NDArray[np.float64]) -> None:
+        """Adds ready-made log bets, [mixing, directions, n], each counted as often as stated, [n]."""
+        if bets.size:
+            used = counts > 0.0
+            self._log_bets[slot] += (bets[:, :, used] * counts[used]).sum(axis=-1).T
+
+    @property
+    def log_e(self) -> float:
+        return float(average_log_e(self._by_stratum()))
+
+    def best(self) -> tuple[str, int | None, float]:
+        """The direction, slot (None: all together) and log e-value of the bet that gained most."""
+        by_stratum = self._by_stratum()
+        stratum, direction, _ = np.unravel_index(int(by_stratum.argmax()), by_stratum.shape)
+        slot = None if stratum == 0 else int(stratum) - 1
+        return DIRECTIONS[direction], slot, float(by_stratum.max())
+
+    def _by_stratum(self) -> NDArray[np.float64]:
+        """Log e-values, [1 + slots, directions, mixing]: first all slots together, then each alone."""
+        return np.concatenate([self._log_bets.sum(axis=0, keepdims=True), self._log_bets])
 
 
 def _normalised(mass: NDArray[np.float64], otherwise: NDArray[np.float64]) -> NDArray[np.float64]:

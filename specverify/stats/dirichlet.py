@@ -21,56 +21,43 @@ _SMALLEST = 1e-290
 
 
 class DirichletEValue:
-    """An e-process for counts of independent outcomes whose law is known, one law per stratum.
+    """An e-process for counts of independent outcomes whose law, [cells], is known; the law is normalised.
 
-    law: [cells] or [strata, cells]; rows are normalised. An outcome belongs to a stratum that was fixed before it was
-    drawn. Evidence is the marginal likelihood of a Dirichlet law centred on the null over the null's likelihood,
-    averaged over scales: an exact e-value for every number of outcomes, and a martingale while they arrive.
-    Strata enter together (one scale for all) and one at a time, in equal shares.
+    Evidence is the marginal likelihood of a Dirichlet law centred on the null over the null's likelihood, averaged
+    over scales: an exact e-value for every number of outcomes, and a martingale while they arrive.
 
     Outcomes of null probability zero prove the null wrong: log_e is inf, num_impossible counts them.
     """
 
     def __init__(self, law: ArrayLike) -> None:
-        rows = np.atleast_2d(np.asarray(law, dtype=np.float64))
-        if rows.ndim != 2 or not np.isfinite(rows).all() or (rows < 0.0).any() or (rows.sum(axis=1) <= 0.0).any():
-            raise UsageError("law must hold non-negative numbers with a positive sum in every row, [strata, cells]")
-        self._law: NDArray[np.float64] = rows / rows.sum(axis=1, keepdims=True)
-        self._is_single = np.ndim(law) == 1
+        row = np.asarray(law, dtype=np.float64)
+        if row.ndim != 1 or not np.isfinite(row).all() or (row < 0.0).any() or not row.sum() > 0.0:
+            raise UsageError("law must hold non-negative numbers with a positive sum, [cells]")
+        self._law: NDArray[np.float64] = row / row.sum()
         self.counts: NDArray[np.float64] = np.zeros_like(self._law)
 
     def update(self, counts: ArrayLike) -> None:
-        """Adds counts of new outcomes, in the shape of the law."""
-        added = np.atleast_2d(np.asarray(counts, dtype=np.float64))
+        """Adds counts of new outcomes, [cells]."""
+        added = np.asarray(counts, dtype=np.float64)
         if added.shape != self._law.shape:
             raise UsageError(f"counts have shape {added.shape}; the law has {self._law.shape}")
         if not (added >= 0.0).all():
             raise UsageError("counts must be 0 or more")
         self.counts += added
 
-    def update_outcomes(self, cells: ArrayLike, strata: ArrayLike = 0) -> None:
-        """Adds outcomes by cell index, [n], with the stratum of each, [n] or one for all."""
-        np.add.at(self.counts, (np.broadcast_to(strata, np.shape(cells)), np.asarray(cells)), 1.0)
+    def update_outcomes(self, cells: ArrayLike) -> None:
+        """Adds outcomes by cell index, [n]."""
+        np.add.at(self.counts, np.asarray(cells), 1.0)
 
     @property
     def num_impossible(self) -> int:
         return int(self.counts[self._law == 0.0].sum())
 
     @property
-    def log_e_by_stratum(self) -> NDArray[np.float64]:
-        """Log e-value of each stratum alone, [strata]; inf where it saw an impossible outcome."""
-        log_e = average_log_e(log_e_by_scale(self._law, self.counts), axis=1)
-        return np.where(((self._law == 0.0) & (self.counts > 0.0)).any(axis=1), np.inf, log_e)
-
-    @property
     def log_e(self) -> float:
         if self.num_impossible:
             return float(np.inf)
-        by_scale = log_e_by_scale(self._law, self.counts)  # [strata, scales]
-        if self._is_single or len(self._law) == 1:
-            return float(average_log_e(by_scale))
-        together, apart = average_log_e(by_scale.sum(axis=0)), average_log_e(by_scale)
-        return float(average_log_e([together, apart]))
+        return float(average_log_e(log_e_by_scale(self._law[None], self.counts[None])))
 
 
 def log_e_by_scale(law: NDArray[np.float64], counts: NDArray[np.float64]) -> NDArray[np.float64]:

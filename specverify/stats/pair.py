@@ -25,16 +25,8 @@ def whole(outcome: Hashable) -> Hashable:
     return outcome
 
 
-def leading(num_tokens: int) -> Feature:
-    """The first tokens of an outcome that is a tuple."""
-
-    def feature(outcome: Any) -> Hashable:
-        return tuple(outcome[:num_tokens])
-
-    return feature
-
-
-TUPLE_FEATURES: tuple[Feature, ...] = (leading(1), leading(2), leading(3), whole)
+# Of an outcome that is a tuple of tokens: the first one, two and three, and all.
+TUPLE_FEATURES: tuple[Feature, ...] = (lambda x: x[:1], lambda x: x[:2], lambda x: x[:3], whole)
 
 
 class PairBetting:
@@ -54,23 +46,14 @@ class PairBetting:
         self._log_wealth: NDArray[np.float64] = np.zeros((len(self._features), len(STAKES)))
         self.num_pairs = 0
 
-    def update(
-        self, on: Sequence[Hashable], off: Sequence[Hashable], *, prompts: Sequence[Hashable] | None = None
-    ) -> None:
-        """Adds pairs, in the order of time: outcome with speculation, without, and the prompt they share.
-
-        Scores are kept per prompt where prompts are given.
-        """
-        if len(on) != len(off) or (prompts is not None and len(prompts) != len(on)):
-            raise UsageError(
-                f"{len(on)} outcomes on, {len(off)} off and {len(prompts) if prompts is not None else 'no'} prompts; "
-                "give pairs: one of each for every prompt"
-            )
+    def update(self, on: Sequence[Hashable], off: Sequence[Hashable]) -> None:
+        """Adds pairs, in the order of time: outcome with speculation, without."""
+        if len(on) != len(off):
+            raise UsageError(f"{len(on)} outcomes on, {len(off)} off; give pairs: one of each")
         for index, (feature, past) in enumerate(zip(self._features, self._past, strict=True)):
             payoffs = np.empty(len(on))
             for i, (first, second) in enumerate(zip(on, off, strict=True)):
-                prompt = None if prompts is None else prompts[i]
-                x, y = (prompt, feature(first)), (prompt, feature(second))
+                x, y = feature(first), feature(second)
                 payoffs[i] = 0.5 * (_score(past, x) - _score(past, y))
                 past.setdefault(x, [0, 0])[0] += 1
                 past.setdefault(y, [0, 0])[1] += 1
@@ -80,10 +63,6 @@ class PairBetting:
     @property
     def log_e(self) -> float:
         return float(average_log_e(self._log_wealth))
-
-    def detail(self) -> NDArray[np.float64]:
-        """Log e-value of each feature, in the order given."""
-        return average_log_e(self._log_wealth, axis=1)
 
 
 def _score(past: dict[Hashable, list[int]], value: Hashable) -> float:

@@ -13,9 +13,8 @@ from specverify.core.errors import UsageError
 from specverify.stats.cells import cell_counts, ratio_cells
 from specverify.stats.combine import average_log_e
 from specverify.stats.design import detectable_tv
-from specverify.stats.directions import direction_rows
+from specverify.stats.directions import Portfolio, direction_rows
 from specverify.stats.dirichlet import log_e_by_scale
-from specverify.stats.portfolio import Portfolio
 
 Rows = Callable[[tuple[int, ...]], NDArray[np.float64]]
 """Prefix of emitted tokens -> law of the next one, [vocab]."""
@@ -131,7 +130,7 @@ class StepProcess:
         counts = np.fromiter(tokens.values(), dtype=np.float64, count=len(tokens))
         seen.counts[ids] += counts
         previous = self._seen(prefix[:-1]).target if prefix else None
-        self._portfolio.update_rows(len(prefix), ids, counts, seen.target, seen.directions(previous))
+        self._portfolio.update(len(prefix), ids, counts, seen.target, seen.directions(previous))
 
     def _dirichlet_log_e(self, *, in_cells: bool) -> float:
         """All prefixes together, and the prefixes of each slot; one scale for all that are together."""

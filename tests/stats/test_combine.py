@@ -1,26 +1,12 @@
-"""Budget, averages and the rule across checks."""
+"""Averages of e-values, and cells of tokens."""
 
 import math
 
 import numpy as np
 import pytest
 
-from specverify.core.errors import UsageError
-from specverify.stats.budget import Budget
 from specverify.stats.cells import cell_counts, ratio_cells
-from specverify.stats.combine import average_log_e, e_bonferroni
-
-
-def test_budget_is_split_before_sampling():
-    """A billionth over twenty checks."""
-    assert Budget().split(20) == pytest.approx(5e-11)
-
-
-@pytest.mark.parametrize("call", [lambda: Budget(0.0), lambda: Budget(1.5), lambda: Budget().split(0)])
-def test_bad_budgets_are_refused(call):
-    """A budget is a probability, split over at least one check."""
-    with pytest.raises(UsageError):
-        call()
+from specverify.stats.combine import average_log_e
 
 
 def test_average_is_that_of_the_e_values():
@@ -30,20 +16,6 @@ def test_average_is_that_of_the_e_values():
     assert float(average_log_e([math.inf, 0.0])) == math.inf
     assert float(average_log_e([-math.inf, -math.inf])) == -math.inf
     np.testing.assert_allclose([1.0, 2.0], average_log_e([[1.0, 1.0], [2.0, 2.0]], axis=1))
-
-
-def test_weights_are_shares():
-    """A weight of 3 in 4 gives three quarters of the average."""
-    assert float(average_log_e([math.log(4), -math.inf], weights=[3, 1])) == pytest.approx(math.log(3))
-
-
-def test_bonferroni_names_the_failing_checks():
-    """An e-value of 2 over alpha fails one of two checks; 1.9 does not."""
-    values = {"a": math.log(2.01e6), "b": math.log(1.9e6)}
-
-    assert e_bonferroni(values, 1e-6) == ("a",)
-    with pytest.raises(UsageError):
-        e_bonferroni({}, 1e-6)
 
 
 def test_cells_keep_the_mass_and_part_the_signs():

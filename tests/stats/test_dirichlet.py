@@ -30,19 +30,6 @@ def test_expectation_is_exactly_one(num_outcomes):
     assert total == pytest.approx(1.0, abs=1e-9)
 
 
-def test_expectation_is_one_over_strata():
-    """The combination of strata is an e-value too."""
-    law = np.array([[0.5, 0.5], [0.9, 0.1]])
-    total = 0.0
-    for first, second in itertools.product(range(5), repeat=2):
-        process = DirichletEValue(law)
-        process.update([[first, 4 - first], [second, 4 - second]])
-        probability = multinomial.pmf([first, 4 - first], 4, law[0]) * multinomial.pmf([second, 4 - second], 4, law[1])
-        total += probability * math.exp(process.log_e)
-
-    assert total == pytest.approx(1.0, abs=1e-9)
-
-
 def test_next_value_averages_to_the_present_one():
     """Given any past, the expected next e-value under the null is the present one (martingale)."""
     past = np.array([30.0, 2.0, 5.0])

@@ -45,21 +45,6 @@ def test_a_box_with_another_law_is_found():
     assert betting.log_e > math.log(1e9)
 
 
-def test_prompts_keep_their_own_scores():
-    """Opposite shifts on two prompts cancel when mixed, and are found when prompts are told apart."""
-    rng = np.random.default_rng(1)
-    up, flat = [0.4, 0.2, 0.2, 0.2], [0.25] * 4
-    first, second = outcomes(rng, 3_000, up), outcomes(rng, 3_000, flat)
-    third, fourth = outcomes(rng, 3_000, flat), outcomes(rng, 3_000, up)
-    on, off = ([x for pair in zip(a, b, strict=True) for x in pair] for a, b in ((first, third), (second, fourth)))
-    told_apart, mixed = PairBetting(TUPLE_FEATURES), PairBetting(TUPLE_FEATURES)
-    told_apart.update(on, off, prompts=[0, 1] * 3_000)
-    mixed.update(on, off)
-
-    assert told_apart.log_e > math.log(1e9)
-    assert mixed.log_e < 3.0
-
-
 def test_unpaired_outcomes_are_refused():
     """Every outcome needs its partner."""
     with pytest.raises(UsageError, match="give pairs"):

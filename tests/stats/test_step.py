@@ -9,8 +9,7 @@ from specverify.core.errors import UsageError
 from specverify.laws.residual import accept_ratio
 from specverify.laws.steps import assembled_law, block_step, chain_step, point_mass_step, step_law
 from specverify.laws.tree import DRAFT_SPECIALS, TARGET_SPECIALS, ConditionalTree
-from specverify.stats.directions import DIRECTIONS, direction_rows
-from specverify.stats.portfolio import Portfolio
+from specverify.stats.directions import DIRECTIONS, Portfolio, direction_rows
 from specverify.stats.step import StepProcess
 
 ALARM = math.log(1e9)
@@ -88,9 +87,12 @@ def test_bets_have_expectation_one(rule):
     for output, probability in step_law(rule, draft, target, 2).items():
         portfolio = Portfolio(3)
         for i, token in enumerate(output):
-            draft_row = draft(output[:i]) if i < 2 else None
-            portfolio.update(i, [token], [1.0], target(output[:i]), draft_probs=draft_row,
-                             previous_probs=target(output[: i - 1]) if i else None)  # fmt: skip
+            rows = direction_rows(
+                target(output[:i])[None],
+                draft(output[:i])[None] if i < 2 else None,
+                target(output[: i - 1])[None] if i else None,
+            )[:, 0]
+            portfolio.update(i, [token], [1.0], target(output[:i]), rows)
         total += probability * math.exp(portfolio.log_e)
 
     assert total == pytest.approx(1.0, abs=1e-12)
@@ -102,7 +104,7 @@ def test_the_best_bet_points_at_the_mistake():
     draft = target.draft(2)
     portfolio = Portfolio(1)
     counts = 10_000 * (0.5 * target(()) + 0.5 * draft(()))
-    portfolio.update(0, np.arange(5), counts, target(()), draft_probs=draft(()))
+    portfolio.update(0, np.arange(5), counts, target(()), direction_rows(target(())[None], draft(())[None])[:, 0])
 
     assert portfolio.best()[0] in ("draft", "draft-above-target")
 
