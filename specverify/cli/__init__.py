@@ -1,4 +1,4 @@
-"""The command line: check, list, explain, record, replay, selftest, probe."""
+"""The command line: check, list, explain, record, replay, selftest, probe, play."""
 
 from __future__ import annotations
 
@@ -134,6 +134,19 @@ def probe(
     from specverify.cli.catalogue import print_probe
 
     print_probe(directory, seed)
+
+
+@app.command()
+def play(
+    trace_file: Annotated[
+        Path | None, typer.Argument(metavar="[TRACE_FILE]", help="A recorded run to step through.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Only write the page, to this file.")] = None,
+) -> None:
+    """Open a page to play with: when does speculation pay, and what happens in each round?"""
+    from specverify.cli.play import run_play
+
+    run_play(trace_file, out)
 
 
 def _one_thread_each() -> None:
