@@ -116,6 +116,9 @@ class Step:
     *_kv_length_after: rows of the cache after the step. *_positions: positions of the tokens that the model
       computed in this step, in order. *_kv_rows: [layers, 2, rows, heads, head_dim] after the step.
     uniforms: the accept test's uniforms where the engine records them.
+    parents, accepted_nodes: for a draft tree, as in VerifyInput; and the accepted draft tokens by number, in order.
+      Then target_probs row i + 1 is the law after draft token i, and draft_probs row i the law that draft token i was
+      drawn from given the siblings before it.
     """
 
     index: int
@@ -133,6 +136,8 @@ class Step:
     draft_positions: tuple[int, ...] | None = None
     target_kv_rows: Array | None = None
     draft_kv_rows: Array | None = None
+    parents: tuple[int, ...] | None = None
+    accepted_nodes: tuple[int, ...] | None = None
 
     @property
     def num_draft_tokens(self) -> int:
@@ -140,7 +145,10 @@ class Step:
 
     @property
     def is_rejection(self) -> bool:
-        return self.num_accepted < self.num_draft_tokens
+        """Whether a draft token was rejected where the step ended: in a tree, all the candidates there were."""
+        if self.parents is None:
+            return self.num_accepted < self.num_draft_tokens
+        return (self.accepted_nodes[-1] if self.accepted_nodes else -1) in self.parents
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from specverify.reference.kv_cache import KVCache
 from specverify.reference.model import Model
+from specverify.reference.tree import Branches
 
 # Buffers start a little larger than asked for, so that short runs never grow them.
 SPARE_ROWS = 16
@@ -43,23 +44,29 @@ class CachedModel:
         first_positions: Sequence[int],
         num_new: Sequence[int],
         layers: Sequence[int] | None = None,
+        branches: Branches | None = None,
     ) -> Tensor:
         """Hidden states [rows, width, hidden] of a block of tokens [rows, width]; their KV rows are pending.
 
         first_positions: position in the text of each row's first token. num_new: tokens per row, at most width.
         layers: as in Model.forward; the cache rows of the other layers stay as they are.
+        branches: the block is a part of a tree; otherwise its tokens follow each other.
         """
         width = token_ids.shape[1]
-        positions = self.token_positions(first_positions, width)
+        if branches is None:
+            positions = self.token_positions(first_positions, width)
+        else:
+            positions = self.tree_positions(first_positions, branches)
         slots = self.slots(width)
         num_slots = max(self.cache.lengths) + width
         self.cache.reserve(num_slots)
+        mask = self.mask(slots, num_slots) if branches is None else self.tree_mask(num_slots, branches)
         tapped = dict.fromkeys(self.taps, token_ids)
         self.last_hidden = self.model.forward(
             token_ids,
             positions=positions,
             slots=slots,
-            mask=self.mask(slots, num_slots),
+            mask=mask,
             cache=self.cache,
             layers=layers,
             tapped=tapped,
@@ -83,10 +90,25 @@ class CachedModel:
 
         A token sees its own row and all before it. Hence neither rejected rows, nor padding, nor later tokens.
         """
-        is_hidden = torch.arange(num_slots, device=slots.device) > slots[:, :, None]
-        return torch.zeros(is_hidden.shape, dtype=self.model.dtype, device=slots.device).masked_fill_(
-            is_hidden, -torch.inf
-        )
+        return self._additive(torch.arange(num_slots, device=slots.device) > slots[:, :, None])
+
+    def tree_positions(self, first_positions: Sequence[int], branches: Branches) -> Tensor:
+        """Position of every token of a tree block, [rows, width]: siblings share one, however many there are."""
+        return torch.tensor(first_positions, device=self.model.device)[:, None] + branches.depths
+
+    def tree_mask(self, num_slots: int, branches: Branches) -> Tensor:
+        """As mask, for a tree block: a token sees the committed text, its ancestors and itself; no sibling."""
+        device = self.model.device
+        rows, width, span = branches.visible.shape
+        first_slots = torch.tensor(branches.first_slots, device=device)
+        place = torch.arange(num_slots, device=device) - first_slots[:, None]  # [rows, num_slots]
+        in_tree = branches.visible.gather(2, place.clamp(0, span - 1)[:, None].expand(rows, width, num_slots))
+        is_seen = torch.where((place < 0)[:, None], True, in_tree & (place < span)[:, None])
+        return self._additive(~is_seen)
+
+    def _additive(self, is_hidden: Tensor) -> Tensor:
+        mask = torch.zeros(is_hidden.shape, dtype=self.model.dtype, device=is_hidden.device)
+        return mask.masked_fill_(is_hidden, -torch.inf)
 
     def select(self, rows: Sequence[int]) -> None:
         """Goes on with these batch rows only, in this order."""

@@ -23,7 +23,15 @@ from specverify.reference.limits import check_request
 from specverify.reference.model import Model
 from specverify.reference.proposers import Drafts, Proposer, TargetReader, TargetStates
 from specverify.reference.recorder import Recorder, finished_trace
-from specverify.reference.verifiers import GreedyVerifier, RejectionVerifier, Verdict, Verifier
+from specverify.reference.tree import Branches, ancestors, verify_branches
+from specverify.reference.verifiers import (
+    GreedyVerifier,
+    RejectionVerifier,
+    TreeGreedyVerifier,
+    TreeRejectionVerifier,
+    Verdict,
+    Verifier,
+)
 
 
 class ReferenceEngine:
@@ -75,7 +83,8 @@ class ReferenceEngine:
             check_request(self.target.config, request)
         everyone = [self.start_request(index, request) for index, request in enumerate(requests)]
         batch = Batch(everyone, self.target.config.vocab_size, self.target.device)
-        capacity = max(len(r.prompt_token_ids) + r.max_new_tokens for r in requests) + self.num_draft_tokens + 1
+        num_nodes = getattr(self.proposer, "num_nodes", self.num_draft_tokens)
+        capacity = max(len(r.prompt_token_ids) + r.max_new_tokens for r in requests) + num_nodes + 1
         if speculate:
             self.proposer.start(batch, capacity)
         self.prefill(batch, capacity, speculate)
@@ -94,15 +103,23 @@ class ReferenceEngine:
         """Drafts, verifies and commits: between 1 and num_draft_tokens + 1 tokens per row."""
         drafts = self.proposer.propose(batch, [self.num_to_propose(running) for running in batch.running])
         target_probs = self.target_law(batch, self.verify_pass(batch, drafts), drafts)
-        verdict = self.choose_verifier(batch).verify(batch, drafts, target_probs)
+        verdict = self.choose_verifier(batch, drafts).verify(batch, drafts, target_probs)
         step = self.recorder.begin(batch, drafts, target_probs, verdict, self.cached)
+        paths = None if verdict.accepted_nodes is None else verdict.accepted_nodes.tolist()
+        accepted: list[Sequence[int]] = []
         for row, (running, outcome) in enumerate(zip(batch.running, self.outcomes(drafts, verdict), strict=True)):
             draft_token_ids, num_accepted, final_token_id = outcome
-            emitted = self.emitted_tokens(draft_token_ids, num_accepted, final_token_id)
-            step.commits(row, draft_token_ids, num_accepted, emitted, self.commit(running, emitted))
+            accepted.append(range(num_accepted) if paths is None else paths[row][:num_accepted])
+            chain = draft_token_ids if paths is None else [draft_token_ids[node] for node in accepted[row]]
+            emitted = self.emitted_tokens(chain, num_accepted, final_token_id)
+            step.commits(row, draft_token_ids, accepted[row], emitted, self.commit(running, emitted))
+        hidden, taps = self.cached.last_hidden, self.cached.last_taps
+        if drafts.parents is not None:
+            self.compact(drafts, accepted)
+            hidden, taps = along_paths(hidden, accepted), None if taps is None else along_paths(taps, accepted)
         self.roll_back(batch)
-        self.show_states(batch, self.cached.last_hidden, self.cached.last_taps)
-        self.proposer.commit(batch)
+        self.show_states(batch, hidden, taps)
+        self.proposer.commit(batch, accepted)
         step.end(self.proposer)
 
     def plain_step(self, batch: Batch) -> None:
@@ -158,8 +175,18 @@ class ReferenceEngine:
         """Target logits [rows, k + 1, vocab]: after the newest token, then after each draft token."""
         tokens = torch.cat([self.newest_tokens(batch), drafts.token_ids], dim=1)
         num_new = [1 + num for num in drafts.num_tokens]
-        hidden = self.cached.compute(tokens, first_positions=self.newest_positions(batch), num_new=num_new)
+        hidden = self.cached.compute(
+            tokens,
+            first_positions=self.newest_positions(batch),
+            num_new=num_new,
+            branches=None if drafts.parents is None else self.branches(drafts),
+        )
         return self.target.logits(hidden)
+
+    def branches(self, drafts: Drafts) -> Branches:
+        """How a draft tree lies on top of the target's cache: depths give positions, ancestors the mask."""
+        assert drafts.parents is not None
+        return verify_branches(drafts.parents, list(self.cached.cache.lengths))
 
     def newest_tokens(self, batch: Batch) -> Tensor:
         """The newest committed token of each row, [rows, 1]: it is the only one without a KV row."""
@@ -175,11 +202,16 @@ class ReferenceEngine:
         Penalties at position i have seen the draft tokens before i, as they would in plain decoding.
         """
         counts = batch.token_counts()
-        return batch.sampling.law(logits, counts, None if counts is None else counts.along(drafts.token_ids))
+        if counts is None:
+            return batch.sampling.law(logits)
+        is_ancestor = None if drafts.parents is None else ancestors(drafts.parents)
+        return batch.sampling.law(logits, counts, counts.along(drafts.token_ids, is_ancestor))
 
-    def choose_verifier(self, batch: Batch) -> Verifier:
+    def choose_verifier(self, batch: Batch, drafts: Drafts) -> Verifier:
         if self.verifier is not None:
             return self.verifier
+        if drafts.parents is not None:
+            return TreeGreedyVerifier() if batch.sampling.is_greedy else TreeRejectionVerifier()
         return GreedyVerifier() if batch.sampling.is_greedy else RejectionVerifier()
 
     def outcomes(self, drafts: Drafts, verdict: Verdict) -> list[tuple[list[int], int, int]]:
@@ -190,6 +222,16 @@ class ReferenceEngine:
     def emitted_tokens(self, draft_token_ids: Sequence[int], num_accepted: int, final_token_id: int) -> list[int]:
         """What a verify call emits: the accepted prefix and one final token, nothing behind a rejection."""
         return [*draft_token_ids[:num_accepted], final_token_id]
+
+    def compact(self, drafts: Drafts, accepted: Sequence[Sequence[int]]) -> None:
+        """Moves the target's rows of the accepted path right behind the newest token's, where a chain's would be."""
+        cache = self.cached.cache
+        first_slots = [length - num for length, num in zip(cache.lengths, drafts.num_tokens, strict=True)]
+        cache.compact(first_slots, self.path_slots(first_slots, accepted))
+
+    def path_slots(self, first_slots: Sequence[int], accepted: Sequence[Sequence[int]]) -> list[list[int]]:
+        """Target cache rows of the accepted nodes; first_slots: those of node 0."""
+        return [[first + node for node in path] for first, path in zip(first_slots, accepted, strict=True)]
 
     def roll_back(self, batch: Batch) -> None:
         """Drops the target's KV rows of rejected or cut tokens."""
@@ -246,3 +288,9 @@ class ReferenceEngine:
     def make_streams(self, request: Request) -> RequestStreams:
         """The request's own random streams, from its seed."""
         return RequestStreams(request.seed, self.target.device)
+
+
+def along_paths(states: Tensor, accepted: Sequence[Sequence[int]]) -> Tensor:
+    """The states [rows, width, ...] of the newest token and the accepted nodes, padded on the right."""
+    index = padded([[0, *(node + 1 for node in path)] for path in accepted], states.device)
+    return states[torch.arange(len(accepted), device=states.device)[:, None], index]

@@ -51,6 +51,23 @@ class KVCache:
         """Commits the first num_rows rows of the lane and drops everything behind them."""
         self.lengths[row] = num_rows
 
+    def compact(self, first_slots: Sequence[int], kept_slots: Sequence[Sequence[int]]) -> None:
+        """Moves the rows at kept_slots[r], in that order, to first_slots[r] and behind; in all lanes at once.
+
+        Used after a tree: the rows of the accepted path lie between those of its siblings.
+        """
+        moved = [list(range(first, first + len(slots))) for first, slots in zip(first_slots, kept_slots, strict=True)]
+        if moved == [list(slots) for slots in kept_slots]:
+            return
+        # Shorter lanes repeat their last move, empty ones move a row onto itself.
+        width, device = max(len(slots) for slots in moved), self.buffer.device
+        source, destination = (
+            torch.tensor([_filled(slots, width, first) for first, slots in zip(first_slots, lane, strict=True)])
+            for lane in (kept_slots, moved)
+        )
+        source, destination = source.to(device), destination.to(device)
+        self.buffer[:, :, self._row_index, :, destination] = self.buffer[:, :, self._row_index, :, source]
+
     def select(self, rows: Sequence[int]) -> None:
         """Keeps the lanes of these batch rows, in this order; the others are finished."""
         index = torch.tensor(rows, device=self.buffer.device)
@@ -62,3 +79,8 @@ class KVCache:
         """A copy of the rows in use, [layers, 2, length, kv_heads, head_dim]."""
         lane = self.buffer[:, :, row, :, : self.lengths[row]]
         return lane.transpose(2, 3).clone()
+
+
+def _filled(slots: Sequence[int], width: int, otherwise: int) -> list[int]:
+    """The slots, and then the last of them until there are width."""
+    return [*slots, *[slots[-1] if slots else otherwise] * (width - len(slots))]

@@ -54,15 +54,21 @@ class StepRecord:
     commits_by_row: list[dict[str, Any]] = field(default_factory=list)
 
     def commits(
-        self, row: int, draft_token_ids: Sequence[int], num_accepted: int, emitted: Sequence[int], kept: Sequence[int]
+        self,
+        row: int,
+        draft_token_ids: Sequence[int],
+        accepted: Sequence[int],
+        emitted: Sequence[int],
+        kept: Sequence[int],
     ) -> None:
-        """Notes what the row emitted and what of it was kept."""
+        """Notes what the row accepted, by number, what it emitted, and what of that was kept."""
         self.commits_by_row.append(
             {
                 "start_position": self.start_positions[row],
                 "draft_token_ids": tuple(draft_token_ids),
                 "token_ids": tuple(kept),
-                "num_accepted": num_accepted,
+                "num_accepted": len(accepted),
+                "accepted_nodes": None if self.drafts.parents is None else tuple(accepted),
                 "is_truncated": len(kept) < len(emitted),
             }
         )
@@ -70,6 +76,7 @@ class StepRecord:
     def end(self, proposer: Proposer) -> None:
         """Notes both caches after the rollback and hands each request its step."""
         draft_lengths = proposer.kv_lengths()
+        parents = None if self.drafts.parents is None else self.drafts.parents.tolist()
         for row, running in enumerate(self.batch.running):
             num_tokens = self.drafts.num_tokens[row]
             positions = self.drafts.positions
@@ -88,6 +95,7 @@ class StepRecord:
                     draft_positions=None if positions is None else tuple(positions[row]),
                     target_kv_rows=to_numpy(self.cached.cache.rows(row)) if has_rows else None,
                     draft_kv_rows=None if draft_rows is None else to_numpy(draft_rows),
+                    parents=None if parents is None else tuple(parents[row][:num_tokens]),
                 )
             )
 

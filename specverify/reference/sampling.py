@@ -35,9 +35,13 @@ class TokenCounts:
         """The counts once each row has one token more; token_ids: [rows]."""
         return TokenCounts(self.in_prompt, self.in_output + one_hot(token_ids, self.in_output.shape[-1]))
 
-    def along(self, token_ids: Tensor) -> Tensor:
-        """Output counts before each token of a block and after its last, [rows, k + 1, vocab]; token_ids: [rows, k]."""
-        steps = one_hot(token_ids, self.in_output.shape[-1]).cumsum(dim=1)
+    def along(self, token_ids: Tensor, is_ancestor: Tensor | None = None) -> Tensor:
+        """Output counts before any token of a block and after each, [rows, k + 1, vocab]; token_ids: [rows, k].
+
+        is_ancestor: for a tree, [rows, k, k]: the second token is an ancestor of the first, or itself.
+        """
+        steps = one_hot(token_ids, self.in_output.shape[-1])
+        steps = steps.cumsum(dim=1) if is_ancestor is None else (is_ancestor[..., None] * steps[:, None]).sum(dim=2)
         return self.in_output[:, None] + torch.nn.functional.pad(steps, (0, 0, 1, 0))
 
 

@@ -27,12 +27,17 @@ from specverify.reference.proposers import (
     AlternatingProposer,
     AntiProposer,
     DraftModelProposer,
+    DynamicTree,
+    FixedTree,
+    Growth,
     NgramProposer,
     Proposer,
     SelfProposer,
     SometimesEmptyProposer,
+    TreeProposer,
 )
 from specverify.reference.recorder import to_numpy
+from specverify.reference.tree import Topology
 from specverify.reference.verifiers import Verifier
 
 # Proposers that run a model: the draft model, or (True) the target itself.
@@ -43,7 +48,15 @@ MODEL_PROPOSERS: Mapping[str, tuple[type[DraftModelProposer], bool]] = {
     "anti": (AntiProposer, True),
     "alternating": (AlternatingProposer, True),
 }
-PROPOSERS = (*MODEL_PROPOSERS, "n-gram")
+# Trees of the draft model: how they grow to a depth, unless the caller says how.
+TREES: Mapping[str, Callable[[int], Growth]] = {
+    "tree": lambda depth: FixedTree(standard_topology(depth)),
+    "tree-replacement": lambda depth: FixedTree(standard_topology(depth), with_replacement=True),
+    "tree-top": lambda depth: FixedTree(standard_topology(depth), is_drawn=False),
+    "tree-dynamic": lambda depth: DynamicTree(width=2, depth=depth, num_nodes=2 * depth + 1),
+}
+PROPOSERS = (*MODEL_PROPOSERS, "n-gram", *TREES)
+_WITHOUT_LAW = ("n-gram", "tree-top", "tree-dynamic")
 _CAPABILITIES = frozenset(
     {
         Capability.GENERATE,
@@ -84,6 +97,7 @@ class ReferenceSubject:
     target, draft: the models; without a draft, "draft-model" is refused and "sometimes-empty" drafts with the target.
     record_probs, record_kv_rows: whether steps hold laws and KV rows; quiet() is the subject without both.
     own_scenarios: how it is to be asked; on a probe pair the standard scenarios, else none.
+    growth: how the trees of a "tree" proposer grow, instead of the standard way of that name.
     prompts, max_new_tokens, batch_size: what the standard runs use.
     """
 
@@ -102,6 +116,7 @@ class ReferenceSubject:
     max_new_tokens: int = 24
     batch_size: int = 64
     num_threads: int | None = None
+    growth: Growth | None = None
     engine: ReferenceEngine = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -117,7 +132,7 @@ class ReferenceSubject:
         shown = set(_CAPABILITIES)
         if self.record_probs:
             shown.add(Capability.TARGET_PROBS)
-            if self.proposer != "n-gram":
+            if self.proposer not in _WITHOUT_LAW:
                 shown.add(Capability.DRAFT_PROBS)
         if self.proposer != "n-gram":
             shown.add(Capability.DRAFT_KV)
@@ -192,13 +207,24 @@ class ReferenceSubject:
     def _make_proposer(self) -> Proposer:
         if self.proposer == "n-gram":
             return self.parts.ngram_class()
+        if self.proposer in ("draft-model", *TREES) and self.draft is None:
+            raise UsageError(
+                f"proposer {self.proposer!r} needs a draft model; give one, or choose from {_without_draft()}"
+            )
+        if self.proposer in TREES:
+            assert self.draft is not None
+            growth = self.growth or TREES[self.proposer](self.num_draft_tokens)
+            tree: Proposer = self._mixed(TreeProposer)(self.draft, growth)
+            return tree
         proposer_class, runs_target = MODEL_PROPOSERS[self.proposer]
-        if self.parts.proposer_mixin is not None:
-            mixed: Any = type(proposer_class.__name__, (self.parts.proposer_mixin, proposer_class), {})
-            proposer_class = mixed
-        if self.proposer == "draft-model" and self.draft is None:
-            raise UsageError(f"proposer 'draft-model' needs a draft model; give one, or choose from {_without_draft()}")
-        return proposer_class(self.target if runs_target or self.draft is None else self.draft)
+        made: Proposer = self._mixed(proposer_class)(self.target if runs_target or self.draft is None else self.draft)
+        return made
+
+    def _mixed(self, proposer_class: type[Any]) -> Any:
+        """The class with the mixin in front, where there is one."""
+        if self.parts.proposer_mixin is None:
+            return proposer_class
+        return type(proposer_class.__name__, (self.parts.proposer_mixin, proposer_class), {})
 
 
 def reference_subject(
@@ -248,4 +274,9 @@ def threads(num_threads: int | None) -> Iterator[None]:
 
 
 def _without_draft() -> str:
-    return ", ".join(name for name in PROPOSERS if name != "draft-model")
+    return ", ".join(name for name in PROPOSERS if name not in ("draft-model", *TREES))
+
+
+def standard_topology(depth: int) -> Topology:
+    """Two children, two of each of these, then one of each: 2, 6, 10, 14 nodes for depth 1 to 4."""
+    return Topology.from_branching([2 if level < 2 else 1 for level in range(depth)])

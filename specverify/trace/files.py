@@ -19,7 +19,9 @@ from specverify.core.types import Step, Trace
 from specverify.trace.encoding import decode_step, decode_trace, encode_request, encode_result, encode_step
 
 FORMAT = "specverify-trace"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+# Version 2 added the parents and accepted nodes of draft trees; a file of version 1 has chains only.
+READABLE_VERSIONS = (1, 2)
 
 Decoded = TypeVar("Decoded")
 
@@ -185,10 +187,10 @@ class _Reader:
     def _take_header(self, record: Mapping[str, Any]) -> None:
         if record.get("type") != "header" or record.get("format") != FORMAT:
             raise UsageError(f"{self.path} is not a trace file: its first line is no {FORMAT} header")
-        if record.get("version") != FORMAT_VERSION:
+        if record.get("version") not in READABLE_VERSIONS:
             raise UsageError(
-                f"{self.path} has format version {record.get('version')!r}; this specverify reads version "
-                f"{FORMAT_VERSION}: record it again, or use the version that wrote it"
+                f"{self.path} has format version {record.get('version')!r}; this specverify reads versions "
+                f"{' and '.join(map(str, READABLE_VERSIONS))}: record it again, or use the version that wrote it"
             )
         self.meta = dict(record.get("meta") or {})
 

@@ -102,8 +102,8 @@ def test_half_a_line_ends_what_can_be_salvaged(file: Path) -> None:
         (lambda text: "hello\n" + text, "not a trace file: line 1 is not JSON"),
         (lambda text: '{"some": "json"}\n', "its first line is no specverify-trace header"),
         (
-            lambda text: text.replace('"version":1', '"version":99'),
-            "format version 99; this specverify reads version 1",
+            lambda text: text.replace('"version":2', '"version":99'),
+            "format version 99; this specverify reads versions 1 and 2",
         ),
         (lambda text: text.replace('{"type":"step"', '"type":"step"', 1), "line 3 is not JSON"),
         (lambda text: text.replace('"type":"step"', '"type":"stop"', 1), "line 3 is a 'stop' line out of place"),

@@ -2,6 +2,7 @@
 
 from specverify.reference.proposers.base import Drafts, Proposer, TargetReader, TargetStates
 from specverify.reference.proposers.draft_model import DraftModelProposer
+from specverify.reference.proposers.growth import DynamicTree, FixedTree, Growth, TreeSource
 from specverify.reference.proposers.ngram import NgramProposer
 from specverify.reference.proposers.scripted import (
     AlternatingProposer,
@@ -9,16 +10,22 @@ from specverify.reference.proposers.scripted import (
     SelfProposer,
     SometimesEmptyProposer,
 )
+from specverify.reference.proposers.tree import TreeProposer
 
 __all__ = [
     "AlternatingProposer",
     "AntiProposer",
     "DraftModelProposer",
     "Drafts",
+    "DynamicTree",
+    "FixedTree",
+    "Growth",
     "NgramProposer",
     "Proposer",
     "SelfProposer",
     "SometimesEmptyProposer",
     "TargetReader",
     "TargetStates",
+    "TreeProposer",
+    "TreeSource",
 ]

@@ -20,6 +20,10 @@ class Drafts:
     token_ids: [rows, k]; row r has num_tokens[r] of them, then padding.
     probs: [rows, k, vocab], the law that each token was really drawn from; None where the proposer is
       deterministic, which is a point mass on each token. Padding has whatever it has.
+    parents: for a tree, the parent of each token [rows, k], -1 where it follows the committed text and at padding; a
+      token comes after its parent, and siblings are tried in order. Then probs are the laws given the siblings before.
+    extended: for a tree, [rows, k]: the number of each token among those that the proposer computed itself, -1 where
+      it did not.
     positions: positions that the draft model computed for this step, per row; None without a draft model.
     """
 
@@ -27,6 +31,8 @@ class Drafts:
     num_tokens: Sequence[int]
     probs: Tensor | None = None
     positions: Sequence[Sequence[int]] | None = None
+    parents: Tensor | None = None
+    extended: Tensor | None = None
 
     @property
     def width(self) -> int:
@@ -49,8 +55,11 @@ class Proposer(Protocol):
     def propose(self, batch: Batch, num_draft_tokens: Sequence[int]) -> Drafts:
         """At most num_draft_tokens[r] tokens that may follow row r's committed text."""
 
-    def commit(self, batch: Batch) -> None:
-        """The batch's texts now hold what was accepted and the final token: drop whatever was not."""
+    def commit(self, batch: Batch, accepted: Sequence[Sequence[int]]) -> None:
+        """The batch's texts now hold what was accepted and the final token: drop whatever was not.
+
+        accepted: the draft tokens of each row that were accepted, by number, in order: 0, 1, ... in a chain.
+        """
 
     def select(self, rows: Sequence[int]) -> None:
         """Goes on with these rows only, in this order."""

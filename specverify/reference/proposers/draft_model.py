@@ -108,7 +108,7 @@ class DraftModelProposer:
         """What is handed to the verifier as draft_probs: the law that the token was drawn from, and no other."""
         return law
 
-    def commit(self, batch: Batch) -> None:
+    def commit(self, batch: Batch, accepted: Sequence[Sequence[int]]) -> None:
         for row, running in enumerate(batch.running):
             self.num_ingested[row] = self.tokens_to_keep(row, running)
             self.cached.cache.keep(row, self.rows_to_keep(row, running))

@@ -43,7 +43,7 @@ class NgramProposer:
                     return token_ids[end : end + num_tokens]
         return []
 
-    def commit(self, batch: Batch) -> None:
+    def commit(self, batch: Batch, accepted: Sequence[Sequence[int]]) -> None:
         pass
 
     def select(self, rows: Sequence[int]) -> None:

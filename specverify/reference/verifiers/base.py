@@ -13,11 +13,15 @@ from specverify.reference.proposers.base import Drafts
 
 @dataclass(frozen=True)
 class Verdict:
-    """num_accepted: [rows]. final_token_ids: [rows], residual or bonus. uniforms: [rows, k] of the accept tests."""
+    """num_accepted: [rows]. final_token_ids: [rows], residual or bonus. uniforms: [rows, k] of the accept tests.
+
+    accepted_nodes: for a tree, the accepted tokens by number, in order, [rows, any width], padding behind them.
+    """
 
     num_accepted: Tensor
     final_token_ids: Tensor
     uniforms: Tensor | None = None
+    accepted_nodes: Tensor | None = None
 
 
 class Verifier(Protocol):
