@@ -49,6 +49,7 @@ class Scorer:
         self.has_oracle = Capability.LOAD_CHECKPOINT in subject.capabilities and self.checkpoint is not None
         self.edge = max(_EDGE, 2.0 * noise.floor(noise.LOG_PROB_FLOOR, subject))
         self.has_draft_oracle = self.has_oracle and getattr(subject, "proposer", "") == "draft-model"
+        self._draft_oracle = self._make_draft_oracle()
 
     @property
     def source(self) -> str:
@@ -69,7 +70,16 @@ class Scorer:
         ]
 
     def draft_logits(self, traces: Sequence[Trace]) -> list[Array] | None:
-        return _oracle_logits(self.checkpoint.draft_oracle, traces) if self.has_draft_oracle else None
+        return None if self._draft_oracle is None else _oracle_logits(self._draft_oracle, traces)
+
+    def _make_draft_oracle(self) -> Any:
+        """Who knows the draft law after any text: the draft model, or the first layers of the target."""
+        if self.has_draft_oracle:
+            return self.checkpoint.draft_oracle
+        if self.has_oracle and getattr(self.subject, "proposer", "") == "early-exit":
+            layers = getattr(self.subject, "early_exit_layer", None)
+            return None if layers is None else self.checkpoint.target_oracle.early_exit(layers)
+        return None
 
     def score(self, traces: Sequence[Trace], *, num_draft_tokens: int) -> ScoredTokens:
         """The new tokens of these traces with their laws; traces without tokens are left out."""

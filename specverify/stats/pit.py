@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from specverify.core.errors import UsageError
-from specverify.stats.certified import CertifiedTv
+from specverify.stats.certified import CertifiedTv, token_scores
 from specverify.stats.combine import average_log_e
 from specverify.stats.design import detectable_tv
-from specverify.stats.directions import direction_rows, log_bets
+from specverify.stats.directions import Portfolio, direction_rows, log_bets
 from specverify.stats.dirichlet import log_e_by_scale
-from specverify.stats.portfolio import Portfolio
 
 NUM_BINS = 20
 KEYS = ("target", "ratio", "hash")
@@ -117,6 +116,11 @@ class PitStream:
         """Largest average total variation per token that the data prove, at confidence 1 - alpha; 0 if none."""
         return self._certified.certified_tv(alpha)
 
+    @property
+    def observed_tv(self) -> float:
+        """The largest average distance that any projection shows: an estimate, which luck inflates."""
+        return self._certified.observed_tv
+
     def log_e_within(self, tolerance: float) -> float:
         """Log e-value against "every law lies within this total variation of the reference"."""
         return self._certified.log_e(tolerance)
@@ -150,7 +154,8 @@ class PitStream:
             used = uniforms[is_possible]
             bins = np.clip((used * NUM_BINS).astype(np.int64), 0, NUM_BINS - 1)
             np.add.at(self._counts[index], (slots[is_possible], bins), 1.0)
-            self._certified.update(used, stream=index)
+            self._certified.update(uniforms, stream=index)
+        self._certified.add_scores(*token_scores(laws, draft, ids))
         rows = direction_rows(laws, draft, previous)
         at_token = rows[:, np.arange(len(ids)), ids]  # [directions, n]
         for slot in np.unique(slots[is_possible]):
