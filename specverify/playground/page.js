@@ -98,16 +98,15 @@ const page = {
     const origin = document.querySelector("[name=origin]:checked").value;
     page.by("trace-box").hidden = origin !== "trace";
     if (origin === "trace") return page.drawTrace();
-    const { acceptance, k, numRounds } = page.settings();
-    let start = 0;
-    const views = Array.from({ length: numRounds }, (_, round) => {
+    const { acceptance, k } = page.settings();
+    const viewOf = (round) => {
       const coins = page.coins.subarray(round * page.MAX_K, round * page.MAX_K + k);
-      const step = rounds.simulated(coins, k, acceptance, start);
-      start += step.token_ids.length;
+      const step = rounds.simulated(coins, k, acceptance);
       const compare = (i) => (coins[i] < acceptance ? "<" : "≥");
       return rounds.view(step, (i) => (i === null ? "target's" : `draft ${i + 1}`), (i) => `rolled ${coins[i].toFixed(2)} ${compare(i)} ${acceptance.toFixed(2)}`);
-    });
-    stepper.show(views, "simulated");
+    };
+    const committed = economics.leadingAccepted(page.coins, page.MAX_K, acceptance).map((n) => 1 + Math.min(n, k));
+    stepper.show(committed, viewOf, "simulated");
   },
 
   onDrag(event) {
@@ -159,7 +158,8 @@ const page = {
     ];
     page.by("trace-title").textContent = `${page.file.name}: ${facts.filter(Boolean).join("; ")}.`;
     page.by("use-trace").disabled = !measured;
-    stepper.show(steps.map((step) => rounds.view(step, (i) => page.tokenLabel(step, i), (i) => page.tokenNote(step, i))), "trace");
+    const viewOf = (round) => rounds.view(steps[round], (i) => page.tokenLabel(steps[round], i), (i) => page.tokenNote(steps[round], i));
+    stepper.show(steps.map((step) => step.token_ids.length), viewOf, "trace");
   },
 
   longest: (trace) => Math.max(...trace.steps.map((step) => step.draft_token_ids.length)),

@@ -28,7 +28,7 @@ const rounds = {
       const kind = step.draft_token_ids.length === 0 ? "plain" : isRejection ? "residual" : "bonus";
       tokens.push({ kind, event: numJudged + 1, label: label(null), note: rounds.FINAL_NOTES[kind], isFinal: true });
     }
-    return { tokens, numEvents: Math.max(1, ...tokens.map((token) => token.event)), committed: kept, parents: step.parents };
+    return { tokens, numEvents: Math.max(1, ...tokens.map((token) => token.event)), committed: kept, parents: step.parents, start: step.start_position };
   },
 
   FINAL_NOTES: {
@@ -57,12 +57,12 @@ const rounds = {
   },
 
   /* A simulated round in the form of a trace's step: token ids are just places. */
-  simulated(coins, k, acceptance, start) {
+  simulated(coins, k, acceptance) {
     let accepted = 0;
     while (accepted < k && coins[accepted] < acceptance) accepted++;
     const drafted = Array.from({ length: k }, (_, i) => i);
     return {
-      start_position: start, draft_token_ids: drafted, token_ids: [...drafted.slice(0, accepted), k],
+      draft_token_ids: drafted, token_ids: [...drafted.slice(0, accepted), k],
       num_accepted: accepted, parents: null, accepted_nodes: null, draft_chances: null, target_chances: null, uniforms: Array.from(coins.slice(0, k)),
     };
   },
@@ -75,6 +75,7 @@ const rounds = {
     const isOver = shown >= view.numEvents;
     if (isOver) for (const kind of ["residual", "bonus", "plain"]) if (count(kind)) parts.push(`1 ${KINDS[kind].label} token`);
     const end = isOver ? `${view.committed} ${view.committed === 1 ? "token" : "tokens"} committed` : "verification goes on";
-    return `Round ${number}: ${parts.join(", ")}; ${end}.`;
+    const place = view.start === undefined ? "" : `, from position ${view.start}`;
+    return `Round ${number}${place}: ${parts.join(", ")}; ${end}.`;
   },
 };

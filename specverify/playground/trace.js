@@ -29,7 +29,6 @@ const traceReader = {
         else if (record.type === "step" && open !== null) open.steps.push(traceReader.step(record));
         else if (record.type === "result" && open !== null) {
           if (record.num_steps !== open.steps.length) throw damaged(`counts ${record.num_steps} steps, but ${open.steps.length} are there`);
-          open.token_ids = traceReader.ints(record, "token_ids");
           file.traces.push(open);
           open = null;
         } else if (record.type === "end" && open === null) {
@@ -41,7 +40,7 @@ const traceReader = {
         throw error instanceof TraceError ? error : damaged(`does not fit (${error.message})`);
       }
     }
-    if (open !== null) file.traces.push({ ...open, token_ids: open.steps.flatMap((step) => step.token_ids) });
+    if (open !== null) file.traces.push(open);
     return file;
   },
 
@@ -68,10 +67,7 @@ const traceReader = {
   request(record) {
     return {
       request_id: String(traceReader.known(record, "request_id")),
-      num_prompt_tokens: traceReader.ints(record, "prompt_token_ids").length,
       temperature: traceReader.known(record, "sampling").temperature,
-      speculated: traceReader.known(record, "speculated"),
-      token_ids: [],
       steps: [],
     };
   },

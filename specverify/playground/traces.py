@@ -28,10 +28,7 @@ def page_trace(file: TraceFile, *, name: str) -> Mapping[str, Any]:
 def _trace(trace: Trace) -> Mapping[str, Any]:
     return {
         "request_id": trace.request.request_id,
-        "num_prompt_tokens": len(trace.request.prompt_token_ids),
         "temperature": trace.request.sampling.temperature,
-        "speculated": trace.speculated,
-        "token_ids": list(trace.token_ids),
         "steps": [_step(step) for step in trace.steps],
     }
 

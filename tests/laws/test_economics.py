@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -21,10 +23,38 @@ from specverify.laws.economics import (
     speedup,
     speedup_from_accepted,
 )
+from specverify.laws.tree_economics import best_tree, child_acceptance, tree_round_law
 
+DOCS = Path(__file__).parent.parent.parent / "docs" / "economics.md"
 GRID = [(a, k) for a in (0.0, 0.2, 0.5, 0.75, 0.99, 1 - 1e-12, 1.0) for k in (0, 1, 2, 4, 10)]
 # Five standard deviations; every seed here is fixed, so this is a bound on the code and not on luck.
 FAR = 5.0
+
+
+def doc_rows() -> list[str]:
+    """Rows of the tables of docs/economics.md."""
+    rows = []
+    for a in (0.3, 0.5, 0.7, 0.8, 0.9):
+        tokens = [*(expected_tokens(a, k) for k in (1, 2, 4, 6, 10)), 1 / (1 - a)]
+        best = [optimum(a, draft_cost=cost) for cost in (0.01, 0.05, 0.12, 0.2, 0.3)]
+        rows.append(f"| {a:.2f} | {' | '.join(f'{n:.2f}' for n in tokens)} |")
+        rows.append(f"| {a:.2f} | {' | '.join(f'{k}: {gain:.2f}x' for k, gain in best)} |")
+    for source in SOURCES:
+        k, gain = optimum(source.acceptance, draft_cost=source.draft_cost)
+        rows.append(f"| {source.label} | {source.acceptance:.2f} | {source.draft_cost:.2f} | {k}: {gain:.2f}x |")
+    for label, size in (("300 million", 0.3), ("700 million", 0.7), ("1.3 billion", 1.3)):
+        gains = ", ".join(f"{speedup(a, 6, draft_cost=size / 7):.2f}x" for a in (0.7, 0.75, 0.8, 0.85))
+        needed = required_acceptance(2.5, 6, draft_cost=size / 7)
+        rows.append(f"| {label} | {size / 7:.3f} | {needed:.2f} | {gains} |".replace(" 0.", " ."))
+    for size in (1, 32, 64, 128):
+        gains = [batch_speedup(0.75, k, batch_size=size, ridge=150.0, draft_cost=0.12) for k in (1, 2, 4, 8)]
+        rows.append(f"| {size} | {' | '.join(f'{gain:.2f}x' for gain in gains)} |")
+    shares = child_acceptance([0.6, 0.3, 0.2, 0.1])
+    for num_tokens in (4, 8, 16, 32):
+        law = tree_round_law(best_tree(num_tokens, shares), shares)
+        depth = len(law.probabilities) - 1
+        rows.append(f"| {num_tokens} | {expected_tokens(0.6, num_tokens):.2f} | {law.mean:.2f} | {depth} |")
+    return rows
 
 
 class TestPublishedFigures:
@@ -252,3 +282,12 @@ class TestSimulation:
 
         assert abs(measured.value - 0.75) < FAR * measured.standard_error
         assert accepted.sum() / 40_000 < 0.55
+
+
+class TestDocs:
+    """The tables of docs/economics.md are what the functions give."""
+
+    @pytest.mark.parametrize("row", doc_rows(), ids=lambda row: row.split("|")[1].strip())
+    def test_row(self, row):
+        """Every row, computed again."""
+        assert row in DOCS.read_text(encoding="utf-8")

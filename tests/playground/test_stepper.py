@@ -27,7 +27,7 @@ def shown(browser) -> list[list[str]]:
     """[label, kind] of every token of the round, hidden ones left out."""
     return browser.evaluate(
         "Array.from(document.querySelectorAll('#round .token:not(.hidden)'),"
-        "(it) => [it.querySelector('b').textContent, it.dataset.kind])"
+        "(it) => [it.querySelector('.label').textContent, it.dataset.kind])"
     )
 
 
