@@ -154,13 +154,16 @@ const page = {
       page.file.meta.subject ?? page.file.meta.engine, `temperature ${trace.temperature}`,
       `${steps.length} rounds, ${numTokens} tokens: ${(numTokens / steps.length).toFixed(2)} a pass`,
       measured && `acceptance ${measured.value.toFixed(2)} ± ${measured.standardError.toFixed(2)} (${measured.tests} judged)`,
-      measured && `theory at that acceptance: ${economics.expectedTokens(measured.value, page.longest(trace)).toFixed(2)} a pass at k ${page.longest(trace)}`,
+      measured && `theory at that acceptance: ${page.expectedOf(steps, measured.value).toFixed(2)} a pass`,
     ];
     page.by("trace-title").textContent = `${page.file.name}: ${facts.filter(Boolean).join("; ")}.`;
     page.by("use-trace").disabled = !measured;
     const viewOf = (round) => rounds.view(steps[round], (i) => page.tokenLabel(steps[round], i), (i) => page.tokenNote(steps[round], i));
     stepper.show(steps.map((step) => step.token_ids.length), viewOf, "trace");
   },
+
+  /* Rounds may draft fewer tokens: near the end, or where a lookup finds nothing. */
+  expectedOf: (steps, acceptance) => steps.reduce((sum, step) => sum + economics.expectedTokens(acceptance, step.draft_token_ids.length), 0) / steps.length,
 
   longest: (trace) => Math.max(...trace.steps.map((step) => step.draft_token_ids.length)),
 

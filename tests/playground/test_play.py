@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 import webbrowser
 from pathlib import Path
 
@@ -15,9 +16,10 @@ GOLDEN = ROOT / "golden" / "sampled.trace.jsonl"
 
 
 @pytest.fixture
-def play(monkeypatch, capsys):
+def play(monkeypatch, capsys, tmp_path):
     """Runs the command; gives the exit status, what it printed and what it opened."""
     opened: list[str] = []
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(webbrowser, "open", lambda address: opened.append(address) or True)
 
     def run(*arguments: object) -> tuple[int, str, list[str]]:
@@ -45,13 +47,10 @@ def test_opens_the_browser(play):
 
     path = Path(opened[0].removeprefix("file://"))
     assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
-    path.unlink()
-    path.parent.rmdir()
 
 
-def test_no_browser(play, monkeypatch, tmp_path):
+def test_no_browser(play, monkeypatch):
     """Where no browser can be opened the page is still there, and the output says what to do."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(webbrowser, "open", lambda address: False)
 
     status, text, _ = play()

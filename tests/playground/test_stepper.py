@@ -11,6 +11,7 @@ import pytest
 
 from specverify.adapters.reference import reference_engine
 from specverify.core.types import Request, SamplingParams, Step, Trace
+from specverify.laws.economics import expected_tokens, measured_acceptance
 from specverify.playground.page import write_page
 from specverify.playground.traces import page_trace
 from specverify.trace import read_traces, write_traces
@@ -139,6 +140,24 @@ def test_real_run(browser, tmp_path, proposer):
         assert rounds == [expected(step) for step in trace.steps]
         tokens = sum(len(step.token_ids) for step in trace.steps)
         assert f"{len(trace.steps)} rounds, {tokens} tokens" in text_of(browser, "trace-title")
+        drafted = [step.num_draft_tokens for step in trace.steps]
+        if sum(drafted):
+            measured = measured_acceptance([step.num_accepted for step in trace.steps], drafted).value
+            theory = np.mean([expected_tokens(measured, k) for k in drafted])
+            assert f"acceptance {measured:.2f}" in text_of(browser, "trace-title")
+            assert f"theory at that acceptance: {theory:.2f} a pass" in text_of(browser, "trace-title")
+
+
+def test_dropped_file(browser):
+    """A trace file may also be dropped anywhere on the page."""
+    browser.evaluate(
+        "(() => { const dropped = new DataTransfer();"
+        f"dropped.items.add(new File([{json.dumps(''.join(lines_of_golden()))}], 'dropped.jsonl'));"
+        "document.body.dispatchEvent(new DragEvent('drop', {dataTransfer: dropped, bubbles: true})); })()"
+    )
+    browser.wait_for("!page.by('trace-box').hidden")
+
+    assert shown(browser) == expected(read_traces(GOLDEN / "sampled.trace.jsonl").traces[0].steps[0])
 
 
 def test_trace_feeds_the_model(browser):
