@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,6 +13,14 @@ from specverify.laws.residual import accept_ratio, normalised
 from specverify.laws.steps import Law
 from specverify.laws.tree import Conditional
 from specverify.laws.validate import checked_law
+
+
+class Children(enum.Enum):
+    """How the children of a tree node come about."""
+
+    DRAWN = "drawn from the draft law, without replacement"
+    DRAWN_WITH_REPLACEMENT = "drawn from the draft law, with replacement"
+    LIKELIEST = "the likeliest tokens of the draft law, in order"
 
 
 def candidates_law(
@@ -98,6 +107,53 @@ def node_law(
         accepted += weight * deeper
         replaced += weight * final
     return accepted, replaced
+
+
+def expected_tokens(
+    parents: Sequence[int], draft: Conditional, target: Conditional, children: Children, *, prefix: tuple[int, ...] = ()
+) -> float:
+    """Tokens that a step with this tree emits on average: those accepted and one more. A chain is parents -1, 0, 1, ...
+
+    parents: [nodes], -1 for children of the committed text; a node comes after its parent, siblings in order.
+    Cost: vocab ** depth laws, and vocab ** siblings for drawn siblings without replacement.
+    """
+    children_of: dict[int, list[int]] = {}
+    for node, parent in enumerate(parents):
+        children_of.setdefault(parent, []).append(node)
+
+    def accepted_below(node: int, tokens: tuple[int, ...]) -> float:
+        nodes = children_of.get(node, [])
+        if not nodes:
+            return 0.0
+        accepted = ranked_law(draft(prefix + tokens), target(prefix + tokens), len(nodes), children)
+        return sum(
+            float(accepted[rank, token]) * (1.0 + accepted_below(nodes[rank], (*tokens, int(token))))
+            for rank, token in zip(*np.nonzero(accepted), strict=True)
+        )
+
+    return 1.0 + accepted_below(-1, ())
+
+
+def ranked_law(
+    draft: NDArray[np.float64], target: NDArray[np.float64], num_candidates: int, children: Children
+) -> NDArray[np.float64]:
+    """Probability that the candidate of each rank is the accepted one and is that token, [candidates, vocab]."""
+    accepted = np.zeros((num_candidates, len(target)))
+    if num_candidates == 0 or draft.sum() == 0.0:
+        return accepted
+    if children is Children.LIKELIEST:
+        best = np.argsort(-draft, kind="stable")[:num_candidates]
+        accepted[np.arange(len(best)), best] = target[best]
+        return accepted
+    accepted[0] = np.minimum(draft, target)
+    rest, num_left = _residual(draft, target), num_candidates - 1
+    if children is Children.DRAWN_WITH_REPLACEMENT:
+        accepted[1:] = (1.0 - accepted[0].sum()) * ranked_law(draft, rest, num_left, children)
+        return accepted
+    for token in np.flatnonzero(draft > accepted[0]):
+        weight = draft[token] - accepted[0, token]
+        accepted[1:] += weight * ranked_law(_without(draft, int(token)), rest, num_left, children)
+    return accepted
 
 
 def _residual(draft: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from specverify.core.errors import UsageError
-from specverify.laws.multi import candidates_law, multi_step_law, node_law
+from specverify.laws.multi import Children, candidates_law, expected_tokens, multi_step_law, node_law, ranked_law
 from specverify.laws.residual import acceptance_efficiency
 from specverify.laws.sequence import completed_distance
 from specverify.laws.steps import chain_step, step_law
@@ -87,3 +87,42 @@ def test_bad_trees_are_refused():
         multi_step_law(target, target, (1, 0), with_replacement=True)
     with pytest.raises(UsageError, match=r"candidate_token_ids\[1\] is 5"):
         candidates_law((0, 5), target(()), target(()), with_replacement=True)
+
+
+BRANCHED = (-1, -1, 0, 0, 1, 1)
+
+
+@pytest.mark.parametrize("children", [Children.DRAWN, Children.DRAWN_WITH_REPLACEMENT])
+def test_expected_tokens_are_the_mean_length_of_the_step_law(children):
+    """Two ways to the same number, for two children of two."""
+    target = ConditionalTree(4, 1, specials=TARGET_SPECIALS)
+    draft = target.draft(2, specials=DRAFT_SPECIALS)
+    law = multi_step_law(draft, target, (2, 2), with_replacement=children is Children.DRAWN_WITH_REPLACEMENT)
+
+    found = expected_tokens(BRANCHED, draft, target, children)
+
+    assert found == pytest.approx(sum(len(tokens) * share for tokens, share in law.items()), abs=1e-14)
+
+
+def test_expected_tokens_of_likeliest_children_are_the_targets_own_mass_on_them():
+    """A chosen child is accepted with its target probability, whichever siblings were tried before it."""
+    target = ConditionalTree(4, 1)
+    draft = target.draft(2)
+    best = np.argsort(-draft(()), kind="stable")[:2]
+
+    found = expected_tokens((-1, -1), draft, target, Children.LIKELIEST)
+
+    assert found == pytest.approx(1.0 + target(())[best].sum(), abs=1e-15)
+
+
+@pytest.mark.parametrize("children", [Children.DRAWN, Children.DRAWN_WITH_REPLACEMENT])
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_ranks_add_up_to_the_law_of_the_node(children, count):
+    """The same law, split by which candidate it was."""
+    target = ConditionalTree(4, 1, specials=TARGET_SPECIALS)
+    draft_row = target.draft(2)(())
+
+    by_rank = ranked_law(draft_row, target(()), count, children)
+
+    whole, _ = node_law(draft_row, target(()), count, with_replacement=children is Children.DRAWN_WITH_REPLACEMENT)
+    np.testing.assert_allclose(by_rank.sum(axis=0), whole, atol=1e-15)

@@ -25,7 +25,7 @@ VOCAB = 3
 # float64 products in another order; measured 3e-16.
 TOLERANCE = 1e-12
 CHAIN_AND_PAIR = Topology.from_branching((2, 1))
-LOPSIDED = Topology.from_paths([(0,), (1,), (0, 0), (0, 1)])
+LOPSIDED = Topology.from_paths([(0,), (1,), (1, 0)])
 
 
 class LawSource:
@@ -77,20 +77,17 @@ def laws(seed: int) -> tuple[ConditionalTree, Conditional]:
 
 
 GROWTHS: dict[str, Growth] = {
-    "without replacement": FixedTree(CHAIN_AND_PAIR),
-    "with replacement": FixedTree(CHAIN_AND_PAIR, with_replacement=True),
     "more children than tokens": FixedTree(Topology.from_branching((4,))),
     "uneven shape": FixedTree(LOPSIDED),
     "likeliest children": FixedTree(LOPSIDED, is_drawn=False),
-    "dynamic": DynamicTree(width=2, depth=3, num_nodes=5),
+    "dynamic": DynamicTree(width=2, depth=2, num_nodes=4),
 }
 
 
-@pytest.mark.parametrize("seed", [6, 7])
 @pytest.mark.parametrize("growth", GROWTHS.values(), ids=list(GROWTHS))
-def test_tree_step_is_lossless(growth: Growth, seed: int) -> None:
+def test_tree_step_is_lossless(growth: Growth) -> None:
     """Completed with tokens of the target, what a step emits follows the target's sequence law."""
-    target, draft = laws(seed)
+    target, draft = laws(7)
 
     law = enumerate_law(lambda source: step(growth, draft, target), cross_check_calls=50)
 
@@ -100,7 +97,7 @@ def test_tree_step_is_lossless(growth: Growth, seed: int) -> None:
 @pytest.mark.parametrize("with_replacement", [False, True])
 def test_drawn_tree_accepts_as_the_closed_form_says(with_replacement: bool) -> None:
     """Not only lossless: every emitted tuple has the probability of recursive rejection."""
-    target, draft = laws(7)
+    target, draft = laws(6)
     growth = FixedTree(CHAIN_AND_PAIR, with_replacement=with_replacement)
 
     law = enumerate_law(lambda source: step(growth, draft, target), cross_check_calls=50)
