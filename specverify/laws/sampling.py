@@ -24,6 +24,19 @@ def law_from_logits(
     )
 
 
+def laws_along(
+    logits: NDArray[np.float64], sampling: SamplingParams, prompt_token_ids: Sequence[int],
+    output_token_ids: Sequence[int],
+) -> NDArray[np.float64]:  # fmt: skip
+    """The laws of an output's tokens, [n, vocab]: row i after its first i tokens, which is what penalties count."""
+    if not sampling.has_penalties:
+        return law_from_logits(logits, sampling)
+    return np.stack([
+        law_from_logits(row, sampling, prompt_token_ids=prompt_token_ids, output_token_ids=output_token_ids[:length])
+        for length, row in enumerate(logits)
+    ])  # fmt: skip
+
+
 def processed_logits(
     logits: ArrayLike,
     sampling: SamplingParams,

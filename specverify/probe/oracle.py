@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from specverify.core.errors import UsageError
 from specverify.core.types import SamplingParams
-from specverify.laws.sampling import law_from_logits
+from specverify.laws.sampling import laws_along
 from specverify.probe.shape import LlamaShape
 
 Array = NDArray[np.float64]
@@ -190,40 +190,12 @@ class OracleConditional:
 
     def __call__(self, prefix: tuple[int, ...]) -> Array:
         """Law [vocab] of the token after prompt and prefix."""
-        law = self._laws.get(prefix)
-        if law is None:
-            self.prepare([prefix])
-            law = self._laws[prefix]
-        return law
-
-    def prepare(self, sequences: Sequence[tuple[int, ...]]) -> None:
-        """Computes the laws at every prefix of these sequences in a few large forwards."""
-        missing = [tuple(sequence) for sequence in dict.fromkeys(sequences) if tuple(sequence) not in self._laws]
-        start = len(self.prompt_token_ids)
-        all_logits = self.oracle.batch_logits([self.prompt_token_ids + sequence for sequence in missing])
-        for sequence, logits in zip(missing, all_logits, strict=True):
-            for length, law in enumerate(self._laws_along(sequence, logits[start - 1 :])):
-                self._laws.setdefault(sequence[:length], law)
-
-    def sequence_laws(self, token_ids: Sequence[int]) -> Array:
-        """Laws [n, vocab] that each of these new tokens was to be drawn from."""
-        sequence = tuple(int(token) for token in token_ids)
-        self.prepare([sequence])
-        return np.stack([self._laws[sequence[:length]] for length in range(len(sequence))])
-
-    def _laws_along(self, sequence: tuple[int, ...], logits: Array) -> Array:
-        """Laws [n + 1, vocab] at every prefix of the sequence; logits: the same shape."""
-        if not self.sampling.has_penalties:
-            return law_from_logits(logits, self.sampling)
-        # Penalties depend on what was said so far, so every prefix has its own.
-        return np.stack(
-            [
-                law_from_logits(
-                    row, self.sampling, prompt_token_ids=self.prompt_token_ids, output_token_ids=sequence[:length]
-                )
-                for length, row in enumerate(logits)
-            ]
-        )
+        if prefix not in self._laws:
+            logits = self.oracle.logits(self.prompt_token_ids + prefix)[len(self.prompt_token_ids) - 1 :]
+            laws = laws_along(logits, self.sampling, self.prompt_token_ids, prefix)
+            for length, law in enumerate(laws):
+                self._laws.setdefault(prefix[:length], law)
+        return self._laws[prefix]
 
 
 def _rotate(heads: Array, rotation: tuple[Array, Array]) -> Array:

@@ -16,7 +16,7 @@ from typing import Any
 
 from specverify.core.errors import UsageError
 from specverify.probe import weights
-from specverify.probe.files import WORDS, write_checkpoint
+from specverify.probe.files import write_checkpoint
 from specverify.probe.measure import measurements
 from specverify.probe.oracle import Oracle
 from specverify.probe.shape import LlamaShape
@@ -73,10 +73,6 @@ class ProbePair:
         """Prompts in which every word occurs before its likeliest successor, so that prompt lookup always drafts."""
         return _prompts(self.manifest["lookup_prompts"])
 
-    def text(self, token_ids: tuple[int, ...]) -> str:
-        """The words of these token ids, for reports."""
-        return " ".join(WORDS[token] for token in token_ids)
-
 
 def write_probe(directory: str | Path, *, seed: int = DEFAULT_SEED) -> ProbePair:
     """Writes a probe pair and its manifest; the same seed gives the same bytes.
@@ -88,7 +84,9 @@ def write_probe(directory: str | Path, *, seed: int = DEFAULT_SEED) -> ProbePair
         raise UsageError(f"{folder} is a file; give a directory to write the probe pair to")
     if folder.exists() and any(folder.iterdir()) and not (folder / MANIFEST).is_file():
         raise UsageError(f"{folder} is not empty and holds no probe pair; give a new or an empty directory")
-    target, draft = weights.build_weights(_checked_seed(seed))
+    if seed < 0:
+        raise UsageError(f"seed is {seed}; give 0 or a positive whole number")
+    target, draft = weights.build_weights(seed)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -194,24 +192,11 @@ def _check_file(path: Path, wanted: Mapping[str, Any], again: str) -> None:
         raise UsageError(f"{path} was altered: its sha256 is not the manifest's; {again}")
 
 
-def _checked_seed(seed: int) -> int:
-    if seed < 0:
-        raise UsageError(f"seed is {seed}; give 0 or a positive whole number")
-    return seed
-
-
 def _shape(num_layers: int) -> LlamaShape:
     return LlamaShape(
-        vocab_size=weights.VOCAB_SIZE,
-        hidden_size=weights.HIDDEN_SIZE,
-        intermediate_size=weights.INTERMEDIATE_SIZE,
-        num_layers=num_layers,
-        num_heads=weights.NUM_HEADS,
-        num_kv_heads=weights.NUM_KV_HEADS,
-        head_dim=weights.HEAD_DIM,
-        rope_theta=weights.ROPE_THETA,
-        rms_norm_eps=weights.RMS_NORM_EPS,
-    )
+        weights.VOCAB_SIZE, weights.HIDDEN_SIZE, weights.INTERMEDIATE_SIZE, num_layers, weights.NUM_HEADS,
+        weights.NUM_KV_HEADS, weights.HEAD_DIM, weights.ROPE_THETA, weights.RMS_NORM_EPS,
+    )  # fmt: skip
 
 
 def _prompts(stored: list[list[int]]) -> tuple[tuple[int, ...], ...]:

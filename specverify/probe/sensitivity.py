@@ -79,25 +79,19 @@ def stale_row(oracle: Oracle, scene: Scene) -> Array:
 
 def missing_row(oracle: Oracle, scene: Scene) -> Array:
     """The row of the token before the final one was never written, or was dropped with the rejected ones."""
-    mask = np.tri(len(scene.token_ids), dtype=bool)
-    mask[scene.place :, scene.place - 1] = False
-    return _window(oracle.logits(scene.token_ids, mask=mask), scene.place)
+    return _without_row(oracle, scene, scene.place - 1)
 
 
 def early_row_missing(oracle: Oracle, scene: Scene) -> Array:
     """A row from the middle of the prompt is missing."""
-    mask = np.tri(len(scene.token_ids), dtype=bool)
-    mask[scene.place :, scene.place // 2] = False
-    return _window(oracle.logits(scene.token_ids, mask=mask), scene.place)
+    return _without_row(oracle, scene, scene.place // 2)
 
 
 def neighbour_row(oracle: Oracle, scene: Scene) -> Array:
     """The row of the token before the final one is that of another request in the batch."""
     length = len(scene.token_ids)
     tokens = np.concatenate([scene.neighbour_token_ids, scene.token_ids])
-    causal = np.tri(length, dtype=bool)
-    nothing = np.zeros_like(causal)
-    mask = np.block([[causal, nothing], [nothing, causal]])
+    mask = np.kron(np.eye(2, dtype=bool), np.tri(length, dtype=bool))  # each text sees itself
     own, foreign = length + scene.place - 1, scene.place - 1
     mask[length + scene.place :, own] = False
     mask[length + scene.place :, foreign] = True
@@ -107,17 +101,24 @@ def neighbour_row(oracle: Oracle, scene: Scene) -> Array:
 
 def mask_sees_next(oracle: Oracle, scene: Scene) -> Array:
     """While drafts are verified, every token sees the draft token after it."""
-    mask = np.tri(len(scene.token_ids), dtype=bool)
-    for query in range(scene.place, len(scene.token_ids) - 1):
-        mask[query, query + 1] = True
-    return _window(oracle.logits(scene.token_ids, mask=mask), scene.place)
+    return _with_neighbours_seen(oracle, scene, 1, is_seen=True)
 
 
 def mask_hides_previous(oracle: Oracle, scene: Scene) -> Array:
     """While drafts are verified, no token sees the draft token before it."""
+    return _with_neighbours_seen(oracle, scene, -1, is_seen=False)
+
+
+def _without_row(oracle: Oracle, scene: Scene, row: int) -> Array:
     mask = np.tri(len(scene.token_ids), dtype=bool)
-    for query in range(scene.place, len(scene.token_ids)):
-        mask[query, query - 1] = False
+    mask[scene.place :, row] = False
+    return _window(oracle.logits(scene.token_ids, mask=mask), scene.place)
+
+
+def _with_neighbours_seen(oracle: Oracle, scene: Scene, offset: int, *, is_seen: bool) -> Array:
+    mask = np.tri(len(scene.token_ids), dtype=bool)
+    queries = np.arange(scene.place, len(scene.token_ids) - max(0, offset))
+    mask[queries, queries + offset] = is_seen
     return _window(oracle.logits(scene.token_ids, mask=mask), scene.place)
 
 
@@ -136,12 +137,10 @@ DRAFT_DAMAGE: tuple[Damage, ...] = (position_plus_one, rejected_row_kept, stale_
 
 def target_sensitivity(target: Oracle, places: Sequence[Scene]) -> dict[str, dict[str, float]]:
     """Total variation by which each fault moves the target's next-token law: mean, median and largest."""
-    wanted = [softmax(exact(target, scene)) for scene in places]
+    sound = [softmax(exact(target, scene)) for scene in places]
     result = {}
     for damage in TARGET_DAMAGE:
-        moved = np.stack(
-            [total_variation(softmax(damage(target, scene)), law) for scene, law in zip(places, wanted, strict=True)]
-        )
+        _, moved = _damaged(damage, target, places, sound)
         result[_name(damage)] = {
             "mean_tv": float(moved.mean()),
             "median_tv": float(np.median(moved)),
@@ -161,9 +160,8 @@ def draft_sensitivity(target: Oracle, draft: Oracle, places: Sequence[Scene]) ->
     healthy = _mean_acceptance(sound, target_laws)
     result = {}
     for damage in DRAFT_DAMAGE:
-        broken = [softmax(damage(draft, scene)) for scene in places]
+        broken, moved = _damaged(damage, draft, places, sound)
         acceptance = _mean_acceptance(broken, target_laws)
-        moved = np.stack([total_variation(law, other) for law, other in zip(broken, sound, strict=True)])
         result["draft-" + _name(damage)] = {
             "mean_acceptance": acceptance,
             "acceptance_drop": healthy - acceptance,
@@ -171,6 +169,14 @@ def draft_sensitivity(target: Oracle, draft: Oracle, places: Sequence[Scene]) ->
             "max_tv": float(moved.max()),
         }
     return result
+
+
+def _damaged(
+    damage: Damage, oracle: Oracle, places: Sequence[Scene], sound: Sequence[Array]
+) -> tuple[list[Array], Array]:
+    """The laws with the damage, and how far each is from the sound one."""
+    broken = [softmax(damage(oracle, scene)) for scene in places]
+    return broken, np.stack([total_variation(law, other) for law, other in zip(broken, sound, strict=True)])
 
 
 def total_variation(law: Array, other: Array) -> Array:

@@ -6,7 +6,6 @@ Everything is made from raw PCG64 output with exact arithmetic, so that a seed g
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,35 +28,15 @@ TARGET_LAYERS = 2
 DRAFT_LAYERS = 1
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """How loud each part of a probe model is. Chosen by measuring: see specverify.probe.sensitivity.
-
-    embedding: the current token itself. successor: what the head adds for the one word that follows it most
-      often, so that word pairs repeat (prompt lookup lives on it).
-    first_attention, first_feed_forward, second_attention, second_feed_forward: what a layer adds, per unit of
-      normalised input.
-    sharpness: spread of the attention scores; high means few rows matter much, low means all matter little.
-    num_frequencies: rotary pairs that carry the scores; few and fast ones make positions matter.
-    logits: spread of the logits. draft_noise: how far the draft's weights are from the target's first layer.
-    special_bias, eos_bias: constant added to the logits of the special tokens, in nats.
-    """
-
-    embedding: float = 0.6
-    successor: float = 1.5
-    first_attention: float = 3.0
-    first_feed_forward: float = 1.4
-    second_attention: float = 0.9
-    second_feed_forward: float = 1.1
-    sharpness: float = 1.45
-    num_frequencies: int = 3
-    logits: float = 1.7
-    draft_noise: float = 0.06
-    special_bias: float = -1.5
-    eos_bias: float = 1.5
-
-
-DEFAULT_RECIPE = Recipe()
+# How loud each part of a probe model is, chosen by measuring: see specverify.probe.sensitivity.
+EMBEDDING = 0.6  # the current token itself
+SUCCESSOR = 1.5  # what the head adds for the word that follows most often, so that word pairs repeat for prompt lookup
+ATTENTION, FEED_FORWARD = (3.0, 0.9), (1.4, 1.1)  # what each layer adds, per unit of normalised input
+SHARPNESS = 1.45  # spread of the attention scores; high means few rows matter much, low means all matter little
+NUM_FREQUENCIES = 3  # rotary pairs that carry the scores; few and fast ones make positions matter
+LOGITS = 1.7  # spread of the logits
+DRAFT_NOISE = 0.06  # how far the draft's weights are from the target's first layer
+SPECIAL_BIAS, EOS_BIAS = -1.5, 1.5  # added to the logits of the special tokens, in nats
 
 
 class _Noise:
@@ -73,15 +52,13 @@ class _Noise:
         return result
 
 
-def build_weights(seed: int, recipe: Recipe = DEFAULT_RECIPE) -> tuple[dict[str, Array], dict[str, Array]]:
+def build_weights(seed: int) -> tuple[dict[str, Array], dict[str, Array]]:
     """Target and draft tensors by their Hugging Face names, float64 values that are exact in float32."""
     noise = _Noise(seed)
     noise(VOCAB_SIZE - FIRST_WORD)  # the bits that word_cycle uses
-    target = _outer_weights(seed, noise, recipe)
-    target |= _layer_weights(noise, recipe, layer=0, gains=(recipe.first_attention, recipe.first_feed_forward))
-    target |= _layer_weights(noise, recipe, layer=1, gains=(recipe.second_attention, recipe.second_feed_forward))
+    target = _outer_weights(seed, noise) | _layer_weights(noise, layer=0) | _layer_weights(noise, layer=1)
     draft = {name: tensor for name, tensor in target.items() if ".layers.1." not in name}
-    draft = {name: _disturbed(tensor, recipe.draft_noise, noise) for name, tensor in draft.items()}
+    draft = {name: _disturbed(tensor, DRAFT_NOISE, noise) for name, tensor in draft.items()}
     return _as_float32(target), _as_float32(draft)
 
 
@@ -90,18 +67,18 @@ def word_cycle(seed: int) -> NDArray[np.int64]:
     return FIRST_WORD + _Noise(seed)(VOCAB_SIZE - FIRST_WORD).argsort()
 
 
-def _outer_weights(seed: int, noise: _Noise, recipe: Recipe) -> dict[str, Array]:
-    embedding = recipe.embedding * noise(VOCAB_SIZE, HIDDEN_SIZE)
+def _outer_weights(seed: int, noise: _Noise) -> dict[str, Array]:
+    embedding = EMBEDDING * noise(VOCAB_SIZE, HIDDEN_SIZE)
     # Channel 0 is the same for every token and no layer writes to it: it carries the constant bias.
     embedding[:, 0] = CONSTANT_CHANNEL
-    head = recipe.logits / np.sqrt(HIDDEN_SIZE) * noise(VOCAB_SIZE, HIDDEN_SIZE)
+    head = LOGITS / np.sqrt(HIDDEN_SIZE) * noise(VOCAB_SIZE, HIDDEN_SIZE)
     cycle = word_cycle(seed)
-    head[np.roll(cycle, -1)] += recipe.successor / np.sqrt(HIDDEN_SIZE) * (embedding[cycle] / recipe.embedding)
+    head[np.roll(cycle, -1)] += SUCCESSOR / np.sqrt(HIDDEN_SIZE) * (embedding[cycle] / EMBEDDING)
     # Special tokens are possible everywhere and likely nowhere.
     head[:FIRST_WORD] *= 0.5
     head[:, 0] = 0.0
-    head[[PAD, BOS, UNK], 0] = recipe.special_bias
-    head[EOS, 0] = recipe.eos_bias
+    head[[PAD, BOS, UNK], 0] = SPECIAL_BIAS
+    head[EOS, 0] = EOS_BIAS
     return {
         "model.embed_tokens.weight": embedding,
         "model.norm.weight": _norm_weight(noise, constant_channel=1.0),
@@ -109,24 +86,29 @@ def _outer_weights(seed: int, noise: _Noise, recipe: Recipe) -> dict[str, Array]
     }
 
 
-def _layer_weights(noise: _Noise, recipe: Recipe, *, layer: int, gains: tuple[float, float]) -> dict[str, Array]:
-    attention, feed_forward = gains
+def _layer_weights(noise: _Noise, *, layer: int) -> dict[str, Array]:
+    attention, feed_forward = ATTENTION[layer], FEED_FORWARD[layer]
     fan_in = 1.0 / np.sqrt(HIDDEN_SIZE)
     # Scores use only the fastest rotary pairs, entries i and i + head_dim / 2 for small i.
-    carries = np.arange(HEAD_DIM) % (HEAD_DIM // 2) < recipe.num_frequencies
-    # Variance of a score is 2 * num_frequencies * (query scale * key scale)^2 / head_dim.
-    scale = np.sqrt(recipe.sharpness / np.sqrt(2 * recipe.num_frequencies / HEAD_DIM))
+    carries = np.arange(HEAD_DIM) % (HEAD_DIM // 2) < NUM_FREQUENCIES
+    # Variance of a score is 2 * NUM_FREQUENCIES * (query scale * key scale)^2 / head_dim.
+    scale = np.sqrt(SHARPNESS / np.sqrt(2 * NUM_FREQUENCIES / HEAD_DIM))
     scores = scale * fan_in * carries[:, None]
     tensors = {
         "input_layernorm.weight": _norm_weight(noise, constant_channel=0.0),
         "self_attn.q_proj.weight": np.tile(scores, (NUM_HEADS, 1)) * noise(NUM_HEADS * HEAD_DIM, HIDDEN_SIZE),
         "self_attn.k_proj.weight": np.tile(scores, (NUM_KV_HEADS, 1)) * noise(NUM_KV_HEADS * HEAD_DIM, HIDDEN_SIZE),
         "self_attn.v_proj.weight": fan_in * noise(NUM_KV_HEADS * HEAD_DIM, HIDDEN_SIZE),
-        "self_attn.o_proj.weight": attention / np.sqrt(NUM_HEADS * HEAD_DIM) * noise(HIDDEN_SIZE, NUM_HEADS * HEAD_DIM),
+        "self_attn.o_proj.weight": ATTENTION[layer]
+        / np.sqrt(NUM_HEADS * HEAD_DIM)
+        * noise(HIDDEN_SIZE, NUM_HEADS * HEAD_DIM),
         "post_attention_layernorm.weight": _norm_weight(noise, constant_channel=0.0),
         "mlp.gate_proj.weight": fan_in * noise(INTERMEDIATE_SIZE, HIDDEN_SIZE),
         "mlp.up_proj.weight": fan_in * noise(INTERMEDIATE_SIZE, HIDDEN_SIZE),
-        "mlp.down_proj.weight": feed_forward * 2.0 / np.sqrt(INTERMEDIATE_SIZE) * noise(HIDDEN_SIZE, INTERMEDIATE_SIZE),
+        "mlp.down_proj.weight": FEED_FORWARD[layer]
+        * 2.0
+        / np.sqrt(INTERMEDIATE_SIZE)
+        * noise(HIDDEN_SIZE, INTERMEDIATE_SIZE),
     }
     for name in ("self_attn.o_proj.weight", "mlp.down_proj.weight"):
         tensors[name][0] = 0.0

@@ -9,6 +9,7 @@ import pytest
 
 from specverify.laws.sampling import softmax
 from specverify.probe import ProbePair
+from specverify.probe.files import WORDS
 from specverify.probe.texts import draw_texts
 from specverify.probe.weights import FIRST_WORD
 
@@ -95,14 +96,14 @@ def test_every_word_is_said(pair: ProbePair):
 
 
 def test_tokenizer_spells_the_words(pair: ProbePair):
-    """Text in, begin token and word ids out, and back; the words of the summary are the tokenizer's."""
+    """Text in, begin token and word ids out, and back."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(pair.target_dir)
     prompt = pair.prompts[2]
 
     text = tokenizer.decode(prompt, skip_special_tokens=True)
 
     assert list(prompt) == tokenizer(text)["input_ids"]
-    assert pair.text(prompt) == f"<s> {text}"
+    assert " ".join(WORDS[token] for token in prompt) == f"<s> {text}"
     assert tuple(getattr(tokenizer, f"{role}_token_id") for role in ("bos", "eos", "pad", "unk")) == (1, 2, 0, 3)
 
 
