@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from specverify.adapters.function_abilities import does_without_draft_law, refuses_infinity, takes_two_rows
 from specverify.adapters.function_arguments import ArgumentCache, arguments_for
 from specverify.adapters.function_arrays import as_nested, is_changed, rounded_law, snapshot
 from specverify.adapters.function_dialect import (
@@ -17,16 +16,15 @@ from specverify.adapters.function_dialect import (
     LAYOUTS,
     RNG_KINDS,
     Dialect,
-    require_choice,
     return_form,
 )
-from specverify.adapters.function_placement import name_of, place_parameters, positional_only
+from specverify.adapters.function_names import NEUTRAL_VALUES
 from specverify.adapters.function_returns import Unreadable, read_output, select_parts
-from specverify.adapters.function_roles import NEUTRAL_VALUES, signature_of
-from specverify.adapters.function_state import kept_global_randomness
-from specverify.adapters.function_trial import Open, settle
+from specverify.adapters.function_roles import name_of, place_parameters, signature_of
+from specverify.adapters.function_trial import Open, does_without_draft_law, refuses_infinity, settle, takes_two_rows
 from specverify.core.capabilities import Capability
-from specverify.core.errors import SubjectCrashed
+from specverify.core.errors import SubjectCrashed, UsageError
+from specverify.core.randomness import kept_global_randomness
 from specverify.core.types import VerifyInput, VerifyOutput, WholeStepInput
 from specverify.exact.program import RandomSource
 
@@ -79,53 +77,64 @@ class FunctionSubject:
             call = _whole_step(step)
         self._call = call
         self._cache = ArgumentCache()
-        self._positional_only = [] if function is None else positional_only(function)
+        parameters_seen = {} if function is None else signature_of(function) or {}
+        self._positional_only = [name for name, one in parameters_seen.items() if one.kind is one.POSITIONAL_ONLY]
         self._setup = setup
         self._setup_takes_case = bool(setup and signature_of(setup))
-        require_choice("dtype", dtype, DTYPES)
-        for one in [kind] if isinstance(kind, str) else (kind or {}).values():
-            require_choice("kind", one, KINDS)
-        if layout is not None:
-            require_choice("layout", layout, LAYOUTS)
-        if rng_kind is not None:
-            require_choice("rng_kind", rng_kind, RNG_KINDS)
+        kinds = [kind] if isinstance(kind, str) else list((kind or {}).values())
+        for option, values, choices in (
+            ("dtype", [dtype], DTYPES), ("kind", kinds, KINDS), ("layout", [layout], LAYOUTS),
+            ("rng_kind", [rng_kind], RNG_KINDS),
+        ):  # fmt: skip
+            for value in values:
+                if value is not None and value not in choices:
+                    raise UsageError(f"{option}={value!r} is not one of {', '.join(map(repr, choices))}")
         layout = layout or (None if batched is None else "batch" if batched else "single")
         given = return_form(returns)
-        base, swappable = self._base(
-            function, dict(parameters or {}), dict(constants or {}), dict(arguments or {}), dtype
-        )
-        base = replace(base, is_tree=is_tree, drafts_itself=step is not None)
+        constants, arguments, swappable = dict(constants or {}), dict(arguments or {}), False
+        if call is not None:
+            base = Dialect(dict(parameters or {}), layout="single")
+        else:
+            taken = {*constants, *arguments}
+            found = place_parameters(function, self.name, dict(parameters or {}), taken, needs_target=setup is None)
+            constants = {name: NEUTRAL_VALUES[name] for name in found.neutral} | constants
+            base, swappable = Dialect(found.roles, constants=constants, arguments=arguments), found.swappable
+        base = replace(base, dtype=dtype, is_tree=is_tree, drafts_itself=step is not None)
         with kept_global_randomness():
             self.dialect = settle(
                 function, self.name, self._invoke, base, Open(kind, layout, rng_kind, given, swappable)
             )  # fmt: skip
+            self.takes_trees = self.dialect.takes_trees
             if refuses_infinity(self):
                 self.dialect = replace(self.dialect, finite_logs=True)
             self.takes_batches = self.dialect.layout != "single" and takes_two_rows(self)
             self.draft_law_is_optional = does_without_draft_law(self)
-        self.capabilities = _capabilities(self.dialect, call, takes_batches=self.takes_batches)
+        dialect, roles = self.dialect, set(self.dialect.roles)
+        self.dtype = dtype
+        self.drafts_itself = dialect.drafts_itself
+        self.takes_all_uniforms = "uniforms" in roles and dialect.num_uniforms == "k + 1"
+        self.draws_inside = call is not None or not {"uniforms", "target_token_ids"} & roles
+        self.takes_draft_law = call is not None or dialect.takes_draft_law
+        self.decides_only = dialect.returns.decides_only
+        shown = {
+            Capability.VERIFY: True,
+            Capability.VERIFY_CALLS: True,
+            Capability.DRAFT_PROBS_ARGUMENT: self.takes_draft_law,
+            Capability.UNIFORMS_ARGUMENT: "uniforms" in roles,
+            Capability.BATCH: self.takes_batches,
+        }
+        self.capabilities = frozenset(capability for capability, is_shown in shown.items() if is_shown)
 
     @classmethod
     def from_function(cls, function: Callable[..., Any], *, name: str = "") -> FunctionSubject:
         """The subject behind a bare function, its dialect inferred from names, annotations and trial calls."""
         return cls(function, name=name)
 
-    def _base(
-        self, function: Callable[..., Any] | None, given: dict[str, str], constants: dict[str, Any],
-        arguments: dict[str, Callable[..., Any]], dtype: str,
-    ) -> tuple[Dialect, bool]:  # fmt: skip
-        """The dialect as far as names tell."""
-        if self._call is not None:
-            return Dialect(given, dtype=dtype, layout="single"), False
-        found = place_parameters(function, self.name, given, {*constants, *arguments}, needs_target=self._setup is None)
-        neutral = {name: NEUTRAL_VALUES[name] for name in found.neutral}
-        return Dialect(
-            found.roles, dtype=dtype, constants={**neutral, **constants}, arguments=arguments
-        ), found.swappable
-
     def _invoke(self, dialect: Dialect, case: VerifyInput, source: RandomSource) -> Any:
-        arguments = {} if self._call is not None else arguments_for(dialect, [case], source, self._cache)
-        return self._answer([case], arguments, source)
+        return self._answer([case], self._arguments(dialect, [case], source), source)
+
+    def _arguments(self, dialect: Dialect, cases: Sequence[VerifyInput], source: RandomSource) -> dict[str, Any]:
+        return {} if self._call is not None else arguments_for(dialect, cases, source, self._cache)
 
     def _answer(self, cases: Sequence[VerifyInput], arguments: dict[str, Any], source: RandomSource) -> Any:
         """The raw answer of one call with these arguments."""
@@ -137,11 +146,9 @@ class FunctionSubject:
         positional = [arguments.pop(name) for name in self._positional_only if name in arguments]
         return self.function(*positional, **arguments)
 
-    # What checks use --------------------------------------------------------------------------------------------
-
     def parts(self, cases: Sequence[VerifyInput], source: RandomSource) -> tuple[Any, ...]:
         """One call on one case a batch row: the parts of the answer, unread. Read them with `read`."""
-        arguments = {} if self._call is not None else arguments_for(self.dialect, cases, source, self._cache)
+        arguments = self._arguments(self.dialect, cases, source)
         return select_parts(self._answer(cases, arguments, source), self.dialect.returns)
 
     def read(self, parts: Any, cases: Sequence[VerifyInput]) -> list[VerifyOutput]:
@@ -166,7 +173,7 @@ class FunctionSubject:
         self, cases: Sequence[VerifyInput], source: RandomSource
     ) -> tuple[list[VerifyOutput], tuple[str, ...]]:
         """One call: what each batch row emitted, and the names of the arguments that were changed in place."""
-        arguments = {} if self._call is not None else arguments_for(self.dialect, cases, source, self._cache)
+        arguments = self._arguments(self.dialect, cases, source)
         watched = [name for role, name in self.dialect.roles.items() if role != "rng" and name in arguments]
         before = {name: snapshot(arguments[name]) for name in watched}
         kept = dict(arguments)
@@ -186,41 +193,6 @@ class FunctionSubject:
         other.dialect = replace(self.dialect, rounding=dtype)
         return other
 
-    @property
-    def dtype(self) -> str:
-        """The type in which it is given laws."""
-        return self.dialect.dtype
-
-    @property
-    def takes_trees(self) -> bool:
-        """Whether drafts are trees: several candidates for a position."""
-        return self.dialect.takes_trees
-
-    @property
-    def drafts_itself(self) -> bool:
-        """Whether one call drafts and verifies."""
-        return self.dialect.drafts_itself
-
-    @property
-    def takes_all_uniforms(self) -> bool:
-        """Whether every draw is handed over: uniforms for the accept tests and one for the final token."""
-        return "uniforms" in self.dialect.roles and self.dialect.num_uniforms == "k + 1"
-
-    @property
-    def draws_inside(self) -> bool:
-        """Whether it may draw by itself: nothing random is handed to it."""
-        return self._call is not None or not {"uniforms", "target_token_ids"} & set(self.dialect.roles)
-
-    @property
-    def takes_draft_law(self) -> bool:
-        """Whether the accept rule may use the draft law. If not, each draft must be lossless by itself."""
-        return self._call is not None or self.dialect.takes_draft_law
-
-    @property
-    def decides_only(self) -> bool:
-        """Whether the function only decides how many drafts to accept, and the caller draws the final token."""
-        return self.dialect.returns.decides_only
-
 
 def _whole_step(step: Callable[..., Any]) -> Call:
     def call(case: VerifyInput, source: RandomSource) -> Any:
@@ -228,14 +200,3 @@ def _whole_step(step: Callable[..., Any]) -> Call:
         return step(case.draft, case.target, case.num_draft_tokens, source)
 
     return call
-
-
-def _capabilities(dialect: Dialect, call: Call | None, *, takes_batches: bool) -> frozenset[Capability]:
-    found = {Capability.VERIFY, Capability.VERIFY_CALLS}
-    if call is not None or dialect.takes_draft_law:
-        found.add(Capability.DRAFT_PROBS_ARGUMENT)
-    if "uniforms" in dialect.roles:
-        found.add(Capability.UNIFORMS_ARGUMENT)
-    if takes_batches:
-        found.add(Capability.BATCH)
-    return frozenset(found)

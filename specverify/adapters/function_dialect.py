@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from specverify.adapters.function_roles import FORMS
+from specverify.adapters.function_names import FORMS
 from specverify.core.errors import UsageError
 
 KINDS = ("numpy", "torch", "list", "numpy rows", "torch rows", "torch rows [1, vocab]")
@@ -80,10 +80,6 @@ class Dialect:
     def takes_trees(self) -> bool:
         return self.is_tree or "parents" in self.roles
 
-    @property
-    def has_bonus_row(self) -> bool:
-        return self.target_rows == "k + 1" or any(f"bonus_{form}" in self.roles for form in FORMS)
-
     def describe(self) -> str:
         """The mapping in one line, as it would be written by hand."""
         parts = [f'{role}="{name}"' for role, name in self.roles.items()]
@@ -121,9 +117,3 @@ def return_form(returns: str | Sequence[str] | Mapping[str, str] | None) -> Retu
     if "num_emitted" in form.names and "token_ids" in form.names:
         return ReturnForm(form.names, form.fields, cut="count")
     return form
-
-
-def require_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    """Raises UsageError unless the value is one of the choices."""
-    if value not in choices:
-        raise UsageError(f"{name}={value!r} is not one of {', '.join(repr(choice) for choice in choices)}")

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from specverify.adapters.function_dialect import Dialect
-from specverify.adapters.function_roles import FORMS, signature_of
+from specverify.adapters.function_names import FORMS
+from specverify.adapters.function_roles import signature_of
 
 _LAW_ROLES = {f"{side}_{form}" for side in ("draft", "target", "bonus") for form in FORMS}
 _SAME_KINDS = (("numpy", "numpy"), ("torch", "torch"), ("list", "list"))

@@ -1,4 +1,4 @@
-"""What a parameter of a verify function can mean, and which meaning its name gives away. Imports no numpy."""
+"""The parameters of a verify function by meaning: from what the user said, or from their names. Imports no numpy."""
 
 from __future__ import annotations
 
@@ -8,89 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from specverify.adapters.function_names import AFTER_LOG, EXACT, FORMS, NEUTRAL_VALUES, ROLES, WORDS
 from specverify.core.errors import UsageError
-
-SIDES = ("draft", "target", "bonus")
-FORMS = ("probs", "logprobs", "logits")
-
-ROLES: Mapping[str, str] = {
-    "draft_token_ids": "the draft tokens [k]",
-    "sequence_token_ids": "committed tokens with the draft tokens behind them [n + k]",
-    "prefix_token_ids": "the committed tokens [n]",
-    "draft_probs": "draft laws [k, vocab]",
-    "draft_logprobs": "draft laws as log-probabilities [k, vocab]",
-    "draft_logits": "draft laws as logits [k, vocab]",
-    "draft_token_probs": "draft probability of each draft token [k]",
-    "draft_token_logprobs": "the same as log-probabilities [k]",
-    "target_probs": "target laws [k + 1, vocab]",
-    "target_logprobs": "target laws as log-probabilities [k + 1, vocab]",
-    "target_logits": "target laws as logits [k + 1, vocab]",
-    "bonus_probs": "the target law after all draft tokens [vocab], where it comes apart",
-    "bonus_logprobs": "the same as log-probabilities [vocab]",
-    "bonus_logits": "the same as logits [vocab]",
-    "bonus_token_id": "a token already drawn from that law",
-    "target_token_ids": "a token already drawn from each target law [k + 1]",
-    "rng": "a random generator (numpy, torch or random.Random), or a function that returns a uniform",
-    "seed": "an integer seed",
-    "uniforms": "uniforms for the accept tests [k]",
-    "final_uniform": "one uniform for the residual or bonus token",
-    "num_draft_tokens": "k, or k of each row",
-    "cumulative_num_draft_tokens": "running sum of k over the rows",
-    "max_num_draft_tokens": "the largest k of the batch",
-    "num_prefix_tokens": "how many tokens are committed",
-    "vocab_size": "size of the vocabulary",
-    "parents": "for a draft tree, the parent of each draft token, -1 for the first ones [k]",
-}
-
-_WORDS = {
-    "draft": {"draft", "drafts", "drafted", "drafter", "candidate", "candidates", "assistant", "proposal", "proposals",
-              "proposed", "spec", "speculative", "speculated", "small", "aux", "guess", "guesses", "q", "approx", "ssm",
-              "gen"},
-    "target": {"target", "tgt", "main", "big", "large", "verifier", "verify", "model", "base", "oracle", "p", "teacher",
-               "new", "llm", "full"},
-    "bonus": {"bonus", "extra"},
-    "logprobs": {"logprob", "logprobs", "logp", "logq", "lp"},
-    "logits": {"logit", "logits", "scores"},
-    "probs": {"prob", "probs", "probabilities", "probability", "dist", "dists", "distribution", "distributions", "law",
-              "laws", "softmax", "p", "q"},
-    "ids": {"id", "ids", "token", "tokens", "tok", "toks"},
-}  # fmt: skip
-
-_EXACT: Mapping[str, tuple[str, ...]] = {
-    "draft_token_ids": ("x", "ids", "tokens", "token_ids", "draft", "drafts", "candidates", "proposal", "proposals",
-                        "proposed", "guesses", "drafted"),
-    "rng": ("rng", "generator", "gen", "random_state", "prng", "np_rng", "random", "rand", "rand_fn", "torch_generator",
-            "random_generator", "uniform_fn", "rngs", "generators"),
-    "seed": ("seed", "random_seed", "rng_seed"),
-    "uniforms": ("u", "us", "uniforms", "uniform", "uniform_samples", "coins", "rand_values", "rand_vals",
-                 "random_numbers", "random_values", "accept_uniforms", "uniform_probs", "uniform_rand",
-                 "uniform_random", "uniform_values", "r", "rs", "randoms"),
-    "final_uniform": ("final_uniform", "u_final", "u_resample", "u_residual", "residual_uniform", "u_bonus",
-                      "bonus_uniform", "resample_uniform", "uniform_samples_for_final_sampling", "u_last", "u_next"),
-    "num_draft_tokens": ("k", "gamma", "num_draft_tokens", "num_speculative_tokens", "n_draft", "candidate_length",
-                         "draft_len", "draft_length", "spec_len", "lookahead", "num_drafts", "speculation_length",
-                         "num_draft", "draft_lengths", "draft_lens", "n_drafts", "num_spec_tokens"),
-    "cumulative_num_draft_tokens": ("cu_num_draft_tokens", "cumulative_num_draft_tokens", "cu_draft_lens",
-                                    "cu_num_drafts"),
-    "max_num_draft_tokens": ("max_spec_len", "max_num_draft_tokens", "max_draft_len", "max_draft_length"),
-    "parents": ("parents", "parent", "parent_ids", "tree_parents", "parent_indices"),
-    "vocab_size": ("vocab_size", "n_vocab", "num_vocab", "vocab"),
-    "prefix_token_ids": ("prefix", "prefix_ids", "prefix_tokens", "prefix_token_ids", "prompt", "prompt_ids",
-                         "prompt_tokens", "prompt_token_ids", "context", "context_ids", "context_tokens", "history",
-                         "committed", "inp"),
-    "num_prefix_tokens": ("prefix_len", "prefix_length", "prompt_len", "prompt_length", "context_len", "context_length",
-                          "cur_len", "num_prefix_tokens"),
-    "target_token_ids": ("target_token_ids", "target_ids", "target_tokens", "target_samples", "posterior",
-                         "target_predict", "sampled_token_ids", "target_sampled_ids"),
-    "bonus_token_id": ("bonus_token_id", "bonus_token", "bonus_token_ids", "bonus_id", "bonus_ids", "bonus_tokens"),
-}  # fmt: skip
-
-# A required parameter of one of these names gets this value: with laws made by us, no other one is meant.
-NEUTRAL_VALUES: Mapping[str, Any] = {
-    "temperature": 1.0, "temp": 1.0, "device": "cpu", "greedy": False, "eos_token_id": -1,
-}  # fmt: skip
-# Words after which "log" makes a law of log-probabilities, as in target_log_probs.
-_AFTER_LOG = {"p", "q", "prob", "probs", "probability", "probabilities", "softmax"}
 
 
 @dataclass(frozen=True)
@@ -171,27 +90,27 @@ def _place_inputs(roles: dict[str, str]) -> None:
 def _role_of(name: str) -> tuple[str, str]:
     """(role, form) that the name gives away; a form without a role where the side is not named."""
     plain = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().strip("_")
-    for role, names in _EXACT.items():
+    for role, names in EXACT.items():
         if plain in names or plain == role:
             return role, ""
     if plain in ROLES:
         return plain, ""
     words = plain.split("_")
     if "log" in words:
-        words = ["logprob" if word in _AFTER_LOG else word for word in words]
+        words = ["logprob" if word in AFTER_LOG else word for word in words]
     found = set(words)
     if "input" in found or "inputs" in found:
         return "input", ""
-    side = next((side for side in ("bonus", "draft", "target") if found & _WORDS[side]), "")
+    side = next((side for side in ("bonus", "draft", "target") if found & WORDS[side]), "")
     if plain in ("logp", "logq", "log_p", "log_q", "lp", "lq"):
         side = "target" if plain.endswith("p") else "draft"
         return f"{side}_logprobs", ""
-    form = next((form for form in ("logprobs", "logits", "probs") if found & _WORDS[form]), "")
+    form = next((form for form in ("logprobs", "logits", "probs") if found & WORDS[form]), "")
     if side and form:
         return f"{side}_{form}", ""
     if form:
         return "", form
-    if found & _WORDS["ids"]:
+    if found & WORDS["ids"]:
         return {"draft": "draft_token_ids", "target": "target_token_ids", "bonus": "bonus_token_id"}.get(side, ""), ""
     return "", ""
 
@@ -210,7 +129,7 @@ def require_known_names(
     """Raises UsageError for a role that does not exist or a parameter that the function does not have."""
     import difflib
 
-    has_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    has_any = takes_any_keyword(parameters)
     for role, name in names.items():
         if role not in ROLES:
             near = difflib.get_close_matches(role, ROLES, n=2, cutoff=0.5)
@@ -253,3 +172,46 @@ def _wanted(role: str, found: Parameters) -> bool:
     if role == "draft_token_ids":
         return role not in found.roles and "sequence_token_ids" not in found.roles
     return bool(found.unplaced or role == "target_probs") and not _law_role(role.split("_")[0], found.roles)
+
+
+def place_parameters(
+    function: Callable[..., Any] | None, name: str, given: Mapping[str, str], taken: set[str], *, needs_target: bool
+) -> Parameters:
+    """The parameters by meaning, from what the user said and the names. Raises UsageError where that is not enough."""
+    if function is None or not callable(function):
+        raise UsageError(f"verified(...) wants a function, not {function!r}")
+    parameters = signature_of(function)
+    if parameters is None:
+        raise UsageError(
+            f"Python cannot tell the parameters of {name}; give call=lambda case, source: ..., which makes the call"
+        )
+    require_known_names(name, given, parameters)
+    strangers = [one for one in taken if one not in parameters and not takes_any_keyword(parameters)]
+    if strangers:
+        raise UsageError(f"{name} has no parameter {strangers[0]!r} (in constants= or arguments=); it has "
+                         f"{', '.join(parameters)}")  # fmt: skip
+    found = infer_roles(parameters, given, taken)
+    if "self" in found.unplaced:
+        raise UsageError(
+            f"{name} is a method without its object; wrap the bound one, verified(...)(object.{name.split('.')[-1]}), "
+            "or say .specverify.check(instance=object)"
+        )
+    missing = []
+    if not {"draft_token_ids", "sequence_token_ids"} & set(found.roles) and not taken:
+        missing.append("the draft token ids")
+    has_target = any(f"target_{form}" in found.roles for form in FORMS) or "target_token_ids" in found.roles
+    if needs_target and not has_target and not taken:
+        missing.append("the target laws")
+    if missing or found.unplaced:
+        raise UsageError(refusal(name, found, missing))
+    return found
+
+
+def takes_any_keyword(parameters: Mapping[str, inspect.Parameter]) -> bool:
+    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+
+
+def name_of(function: Any) -> str:
+    module = getattr(function, "__module__", "") or ""
+    name = getattr(function, "__qualname__", "") or type(function).__name__
+    return f"{module}:{name}" if module and module != "__main__" else name

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from specverify.adapters.function_arrays import as_nested, is_changed, snapshot
 from specverify.adapters.function_dialect import ReturnForm
 from specverify.adapters.function_forms import structural_form
+from specverify.adapters.function_names import FORMS
 from specverify.adapters.function_returns import Unreadable, fields_of, read_output, select_parts
-from specverify.adapters.function_roles import FORMS
 from specverify.core.capabilities import Capability
 from specverify.core.errors import UsageError
 from specverify.core.types import VerifyInput, VerifyOutput

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from specverify.checks import evidence
+from specverify.checks import evidence, places
 from specverify.checks.evidence import Run
 from specverify.checks.registry import CheckContext, Inconclusive, check
 from specverify.core.capabilities import Capability
@@ -46,7 +46,7 @@ def drafts_and_rejections(subject: Any, context: CheckContext) -> Iterator[Findi
         return
     own = [run for run in runs if run.drafter in ("own", "recorded")]
     drafted, accepted, rejections = (sum(values) for values in zip(*map(_counts, own), strict=True))
-    if not any(trace.steps or trace.num_proposed is not None for run in own for trace in run.traces):
+    if not any(places.tells_drafts(trace) for run in own for trace in run.traces):
         raise Inconclusive("it reports neither steps nor how many tokens were drafted; set num_proposed on its traces")
     if not drafted:
         raise Inconclusive("its own drafter drafted nothing on the standard prompts; bring prompts that make it fire")
@@ -58,16 +58,10 @@ def drafts_and_rejections(subject: Any, context: CheckContext) -> Iterator[Findi
 
 def _counts(run: Run) -> tuple[int, int, int]:
     """Drafted tokens, accepted tokens, steps with a rejection."""
+    drafted, accepted = sum(map(places.num_drafted, run.traces)), sum(map(places.num_accepted, run.traces))
     if not any(trace.steps for trace in run.traces):
-        drafted = sum(trace.num_proposed or 0 for trace in run.traces)
-        accepted = sum(trace.num_accepted or 0 for trace in run.traces)
         return drafted, accepted, drafted - accepted
-    steps = [step for trace in run.traces for step in trace.steps]
-    return (
-        sum(step.num_draft_tokens for step in steps),
-        sum(step.num_accepted for step in steps),
-        sum(step.is_rejection for step in steps),
-    )
+    return drafted, accepted, sum(step.is_rejection for trace in run.traces for step in trace.steps)
 
 
 def _row(run: Run) -> Sequence[str]:

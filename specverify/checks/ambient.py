@@ -12,6 +12,7 @@ import numpy as np
 
 from specverify.checks.registry import CheckContext
 from specverify.core.capabilities import Capability
+from specverify.core.randomness import kept_global_randomness
 
 
 @contextmanager
@@ -25,16 +26,9 @@ def repeatable(subject: Any, context: CheckContext, *names: str | int) -> Iterat
         yield
         return
     seed = context.streams.integer("ambient", *names) % 2**31
-    torch = sys.modules.get("torch")
-    states = (random.getstate(), np.random.get_state(), torch.get_rng_state() if torch is not None else None)  # noqa: NPY002
-    try:
+    with kept_global_randomness():
         random.seed(seed)
         np.random.seed(seed)  # noqa: NPY002
-        if torch is not None:
+        if torch := sys.modules.get("torch"):
             torch.manual_seed(seed)
         yield
-    finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])  # noqa: NPY002
-        if torch is not None:
-            torch.set_rng_state(states[2])

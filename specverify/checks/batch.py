@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +14,8 @@ from specverify.checks.evidence import Run
 from specverify.checks.registry import CheckContext, Exercised, check
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind, Table
-from specverify.core.types import Request, Step, Trace
+from specverify.core.types import Request, Trace
+from specverify.trace.pipeline import common_length
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +88,7 @@ def _judge(subject: Any, context: CheckContext) -> Iterator[Finding]:
                 ties += 1
                 continue
             others = tuple(other.token_ids for other in together if other is not trace)
-            found.append(_with_others(difference, others))
+            found.append(replace(difference, others=others))
     if found:
         worst = min(found, key=lambda item: (item.what != "tokens", item.step_index))
         yield _finding(worst, found, len(requests), noise.row_allowance(subject))
@@ -112,13 +114,6 @@ def _count(context: CheckContext, together: Sequence[Trace]) -> None:
     for steps in zip(*(trace.steps for trace in together), strict=False):
         if len({step.num_accepted for step in steps}) > 1:
             context.exercised("ragged-steps")
-
-
-def _with_others(difference: _Difference, others: tuple[tuple[int, ...], ...]) -> _Difference:
-    return _Difference(
-        difference.what, difference.alone, difference.together, difference.step_index, difference.alone_value,
-        difference.together_value, difference.amount, others,
-    )  # fmt: skip
 
 
 def _first_difference(alone: Trace, together: Trace, subject: Any, *, compare_drafts: bool) -> _Difference | None:
@@ -192,11 +187,8 @@ def _is_draft_near_tie(difference: _Difference, subject: Any, tolerance: float) 
     if checkpoint is None or getattr(subject, "proposer", "") != "draft-model":
         return noise.dtype_of(subject) not in ("float64", "float32")
     step = difference.alone.steps[difference.step_index]
-    first = next(
-        (i for i, (a, b) in enumerate(zip(difference.alone_value, difference.together_value, strict=False)) if a != b),
-        None,
-    )
-    if first is None:
+    first = common_length(difference.alone_value, difference.together_value)
+    if first >= min(len(difference.alone_value), len(difference.together_value)):
         return False
     text = places.committed_token_ids(difference.alone)[: step.start_position] + difference.alone_value[:first]
     log_probs = noise.log_softmax(checkpoint.draft_oracle.logits(np.asarray(text))[-1])
@@ -207,7 +199,8 @@ def _is_draft_near_tie(difference: _Difference, subject: Any, tolerance: float) 
 
 
 def _finding(worst: _Difference, found: Sequence[_Difference], num_requests: int, allowed: float) -> Finding:
-    step = _step(worst.together, worst.step_index)
+    steps = worst.together.steps
+    kinds = Counter(difference.what for difference in found)
     rows: list[Sequence[str]] = []
     if worst.alone_value or worst.together_value:
         rows = [
@@ -227,26 +220,18 @@ def _finding(worst: _Difference, found: Sequence[_Difference], num_requests: int
         else "Not a near tie: the two tokens' scores are further apart than rounding explains.",
         where=(
             f"Prompt {prompt}.",
-            *((f"Step {step.index} starts with {step.start_position} committed tokens.",) if step else ()),
-            f"{len(found)} outputs differ: "
-            f"{', '.join(f'{sum(d.what == w for d in found)} first in {w}' for w in _kinds(found))}.",
+            *(f"Step {step.index} starts with {step.start_position} committed tokens."
+              for step in steps[worst.step_index : worst.step_index + 1] if worst.step_index >= 0),
+            f"{len(found)} outputs differ: {', '.join(f'{kinds[kind]} first in {kind}' for kind in sorted(kinds))}.",
         ),
         likely_cause=_cause(found),
         details={"different": len(found), "what": worst.what},
-    )
-
-
-def _kinds(found: Sequence[_Difference]) -> list[str]:
-    return sorted({difference.what for difference in found})
-
-
-def _step(trace: Trace, index: int) -> Step | None:
-    return trace.steps[index] if 0 <= index < len(trace.steps) else None
+    )  # fmt: skip
 
 
 def _cause(found: Sequence[_Difference]) -> str:
-    kinds = _kinds(found)
-    if kinds and all(kind.startswith("draft") for kind in kinds):
+    kinds = {difference.what for difference in found}
+    if all(kind.startswith("draft") for kind in kinds):
         return "rows mix on the draft side only: the text is right, fewer drafts are accepted in company."
     copied = [
         difference
@@ -255,6 +240,6 @@ def _cause(found: Sequence[_Difference]) -> str:
         and difference.together_value[:1]
         and any(difference.together_value[0] in other for other in difference.others)
     ]
-    if kinds == ["tokens"] and len(copied) == len(found) and len(found) > 2:
+    if kinds == {"tokens"} and len(copied) == len(found) and len(found) > 2:
         return "a row of the batch gets what was computed for another row: each wrong token occurs in a neighbour."
     return ""

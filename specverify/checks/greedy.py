@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from specverify.checks.registry import CheckContext, Exercised, Inconclusive, ch
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind, Table
 from specverify.core.types import Step, Trace
+from specverify.trace.pipeline import common_length
 
 # Without scores a near tie cannot be told from a bug. Near ties are rare: this share of tokens or more is a bug.
 _DIVERGENCES_PER_TOKEN_WITHOUT_SCORES = 0.04
@@ -44,6 +46,12 @@ class Divergence:
             if step.start_position <= position < step.start_position + len(step.token_ids):
                 return step
         return None
+
+    @property
+    def slot(self) -> int:
+        """Place of the token in its step."""
+        step = self.step
+        return 0 if step is None else len(self.on.request.prompt_token_ids) + self.token_index - step.start_position
 
     def is_near_tie(self, tolerance: float) -> bool:
         """Whether rounding can turn one of the two into the other: both are as good as the best token."""
@@ -116,14 +124,9 @@ def _say_worth(
 
 def first_divergence(run: Run, on: Trace, off: Trace) -> Divergence | None:
     """Where two outputs of one prompt part; None where they are equal."""
-    for index, (on_token, off_token) in enumerate(zip(on.token_ids, off.token_ids, strict=False)):
-        if on_token != off_token:
-            return Divergence(run, on, off, index, on_token, off_token)
-    if len(on.token_ids) == len(off.token_ids):
-        return None
-    index = min(len(on.token_ids), len(off.token_ids))
-    on_rest, off_rest = on.token_ids[index:], off.token_ids[index:]
-    return Divergence(run, on, off, index, on_rest[0] if on_rest else None, off_rest[0] if off_rest else None)
+    index = common_length(on.token_ids, off.token_ids)
+    on_token, off_token = (trace.token_ids[index] if index < len(trace.token_ids) else None for trace in (on, off))
+    return None if on_token is off_token is None else Divergence(run, on, off, index, on_token, off_token)
 
 
 def _tokens(divergence: Divergence) -> tuple[int | None, int | None]:
@@ -138,10 +141,7 @@ def with_margins(divergence: Divergence, subject: Any, context: CheckContext) ->
         return divergence
     best = float(np.max(log_probs))
     margins = [best - float(log_probs[token]) for token in _tokens(divergence) if token is not None]
-    return Divergence(
-        divergence.run, divergence.on, divergence.off, divergence.token_index, divergence.on_token,
-        divergence.off_token, margins[0], margins[1],
-    )  # fmt: skip
+    return replace(divergence, on_margin=margins[0], off_margin=margins[1])
 
 
 def _too_many(unscored: Sequence[Divergence], context: CheckContext) -> bool:
@@ -199,7 +199,7 @@ def _not_noise(worst: Divergence, tolerance: float, num_bugs: int, context: Chec
 
 
 def _slot(worst: Divergence, step: Step) -> Iterator[str]:
-    slot = len(worst.on.request.prompt_token_ids) + worst.token_index - step.start_position
+    slot = worst.slot
     if slot < step.num_accepted:
         what = f"an accepted draft token (number {slot} of {step.num_draft_tokens})"
     elif step.is_rejection:
@@ -210,28 +210,25 @@ def _slot(worst: Divergence, step: Step) -> Iterator[str]:
 
 
 def _by_drafter(bugs: Sequence[Divergence]) -> str:
-    names: dict[str, int] = {}
-    for divergence in bugs:
-        names[divergence.run.drafter] = names.get(divergence.run.drafter, 0) + 1
+    names = Counter(divergence.run.drafter for divergence in bugs)
     return ", ".join(f"{count} with the {name} drafter" for name, count in names.items())
 
 
 def _cause(bugs: Sequence[Divergence]) -> str:
     """A cause that every divergence shares, or nothing."""
-    steps = [(divergence, divergence.step) for divergence in bugs]
     kinds = set()
-    for divergence, step in steps:
+    for divergence in bugs:
+        step = divergence.step
         if step is None or None in _tokens(divergence):
             return ""
-        slot = len(divergence.on.request.prompt_token_ids) + divergence.token_index - step.start_position
-        kinds.add("draft" if slot < step.num_accepted else "residual" if step.is_rejection else "bonus")
+        kinds.add("draft" if divergence.slot < step.num_accepted else "residual" if step.is_rejection else "bonus")
         if all(earlier.num_accepted == earlier.num_draft_tokens for earlier in divergence.on.steps[: step.index]):
             kinds.add("no rejection before")
     if len(bugs) < 2:
         return ""
-    if kinds == {"bonus"} or kinds == {"bonus", "no rejection before"}:
+    if kinds - {"no rejection before"} == {"bonus"}:
         return "the bonus token is taken from the wrong row: accepted and residual tokens are right everywhere."
-    if "draft" in kinds and "no rejection before" in kinds and kinds <= {"draft", "no rejection before"}:
+    if kinds == {"draft", "no rejection before"}:
         return "draft tokens are accepted that the target would not have chosen."
     if "no rejection before" not in kinds:
         return "something a rejection leaves behind (cache rows, positions): no output diverges before its first one."

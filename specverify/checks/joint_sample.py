@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specverify.checks import evidence, noise, samples
+from specverify.checks import evidence, noise, places, samples
 from specverify.checks.registry import CheckContext, Inconclusive
 from specverify.core.capabilities import Capability
 from specverify.core.scenario import Purpose, Scenario
@@ -110,8 +110,6 @@ def _liveliest_prompt(subject: Any, sampling: SamplingParams, context: CheckCont
 
 def _count_activity(activity: Counter[str], traces: Sequence[Trace]) -> None:
     for trace in traces:
-        drafted = sum(step.num_draft_tokens for step in trace.steps) or trace.num_proposed or 0
-        accepted = sum(step.num_accepted for step in trace.steps) or trace.num_accepted or 0
-        activity["drafted"] += drafted
-        activity["accepted"] += accepted
-        activity["told"] += bool(trace.steps) or trace.num_proposed is not None
+        activity["drafted"] += places.num_drafted(trace)
+        activity["accepted"] += places.num_accepted(trace)
+        activity["told"] += places.tells_drafts(trace)

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from specverify.checks import evidence, noise, places, wording
 from specverify.checks.places import Place
 from specverify.checks.registry import CheckContext, Inconclusive
-from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Table
 from specverify.core.types import Step
+from specverify.trace.pipeline import common_length
 
 Model = Literal["target", "draft"]
 Rows = NDArray[np.float64]
@@ -36,7 +36,7 @@ def row_differences(rows: Rows, wanted: Rows) -> Rows:
     return result
 
 
-def extra_rows(place: Place, model: Model, length: int, most: int, tolerance: float = 1e-6) -> Iterator[str]:
+def extra_rows(place: Place, model: Model, length: int, most: int) -> Iterator[str]:
     """Names the token that the first surplus row holds."""
     step = place.step
     index = most - step.start_position
@@ -50,7 +50,7 @@ def extra_rows(place: Place, model: Model, length: int, most: int, tolerance: fl
         text = (*places.committed_token_ids(place.trace)[: step.start_position], *step.draft_token_ids)
         fresh = prefill(place, model, text[: most + 1])[:, :, most:]
         gap = float(np.abs(np.asarray(rows, dtype=np.float64)[:, :, most : most + 1] - fresh).max())
-        if gap <= tolerance * max(1.0, float(np.abs(fresh).max())):
+        if gap <= 1e-6 * max(1.0, float(np.abs(fresh).max())):
             line += f" The row equals that of token {token} prefilled there (largest difference {gap:.1g})."
     yield line
     if index < len(step.token_ids):
@@ -67,12 +67,13 @@ def what_a_user_sees(place: Place, plain: evidence.Run | None) -> Iterator[str]:
     twin = next((t for t in plain.traces if t.request.request_id == place.trace.request.request_id), None)
     if twin is None:
         return
-    for index, (on, off) in enumerate(zip(place.trace.token_ids, twin.token_ids, strict=False)):
-        if on != off:
-            position = len(twin.request.prompt_token_ids) + index
-            yield f"What a user sees: the first wrong token is at position {position}, {on} instead of {off}."
-            return
-    yield f"What a user sees: nothing in these {len(place.trace.token_ids)} tokens."
+    on, off = place.trace.token_ids, twin.token_ids
+    index = common_length(on, off)
+    if index < min(len(on), len(off)):
+        position = len(twin.request.prompt_token_ids) + index
+        yield f"What a user sees: the first wrong token is at position {position}, {on[index]} instead of {off[index]}."
+    else:
+        yield f"What a user sees: nothing in these {len(on)} tokens."
 
 
 def rollback_cause(wrong: Sequence[Place], judged: Sequence[Place], lengths: Sequence[int], surplus: int) -> str:
@@ -87,7 +88,7 @@ def rollback_cause(wrong: Sequence[Place], judged: Sequence[Place], lengths: Seq
             return "rejected rows are not dropped at all: after every rejection the whole draft is still in the cache."
     # Surplus rows stay, so later steps are wrong too: what counts is the first wrong step of each trace, and that no
     # step of its kind was right before it.
-    firsts = _first_wrong_steps(wrong)
+    firsts = [place for index, place in enumerate(wrong) if all(place.trace is not p.trace for p in wrong[:index])]
     kinds = {place.step.is_rejection for place in firsts}
     was_right = {
         place.step.is_rejection
@@ -99,14 +100,6 @@ def rollback_cause(wrong: Sequence[Place], judged: Sequence[Place], lengths: Seq
     when = "a rejection" if kinds == {True} else "a full accept"
     how = "too many" if surplus > 0 else "too few"
     return f"the rollback after {when} keeps {wording.plural(abs(surplus), 'row')} {how}."
-
-
-def _first_wrong_steps(wrong: Sequence[Place]) -> list[Place]:
-    """The first wrong step of every trace that has one; places come in the order of their traces."""
-    firsts: dict[int, Place] = {}
-    for place in wrong:
-        firsts.setdefault(id(place.trace), place)
-    return list(firsts.values())
 
 
 def wrong_rows(subject: Any, context: CheckContext, model: Model) -> Iterator[Finding]:
@@ -199,13 +192,13 @@ def _holder(place: Place, row: int, model: Model) -> Iterator[str]:
     tokens = places.committed_token_ids(place.trace)
     fresh = prefill(place, model, tokens)
     scale = 1e-5 * max(1.0, float(np.abs(fresh).max()))
-    distances = np.abs(fresh - actual).max(axis=(0, 1, 3, 4))
+    distances = row_differences(fresh, actual)
     nearest = int(distances.argmin())
     if distances[nearest] <= scale:
         shift = nearest - row
         yield f"- It equals the row of position {nearest} (token {tokens[nearest]}): rows are shifted by {shift}."
         return
-    for earlier in _steps_until(place):
+    for earlier in place.trace.steps[: place.step.index + 1]:
         index = row - earlier.start_position
         if 0 <= index < earlier.num_draft_tokens and earlier.draft_token_ids[index] != tokens[row]:
             text = (*tokens[: earlier.start_position], *earlier.draft_token_ids[: index + 1])
@@ -218,25 +211,14 @@ def _holder(place: Place, row: int, model: Model) -> Iterator[str]:
     elif not actual.any():
         yield "- It holds zeros: the row was never written."
     else:
-        yield from _shifted_position(place, row, actual, fresh, scale, model)
+        yield _shifted_position(row, actual, fresh, scale)
 
 
-def _shifted_position(place: Place, row: int, actual: Rows, fresh: Rows, scale: float, model: Model) -> Iterator[str]:
+def _shifted_position(row: int, actual: Rows, fresh: Rows, scale: float) -> str:
     """Values do not depend on the position in the first layer, keys do: a right value with a wrong key says so."""
-    del place, model
-    value_gap = float(np.abs(actual[0, 1] - fresh[0, 1, row : row + 1]).max())
-    key_gap = float(np.abs(actual[0, 0] - fresh[0, 0, row : row + 1]).max())
+    key_gap, value_gap = (float(np.abs(actual[0, i] - fresh[0, i, row : row + 1]).max()) for i in (0, 1))
     if value_gap <= scale < key_gap:
-        yield "- In the first layer its value is right and its key is not: the token was given a wrong position."
-    elif value_gap <= scale and key_gap <= scale:
-        yield "- Its first layer is right and a later one is not: the token attended to wrong rows before it."
-    else:
-        yield "- It equals neither another row of this text nor a rejected draft token: perhaps another request's row."
-
-
-def _steps_until(place: Place) -> list[Step]:
-    return [step for step in place.trace.steps if step.index <= place.step.index]
-
-
-def can_show_rows(subject: Any) -> bool:
-    return Capability.KV_ROWS in subject.capabilities
+        return "- In the first layer its value is right and its key is not: the token was given a wrong position."
+    if value_gap <= scale and key_gap <= scale:
+        return "- Its first layer is right and a later one is not: the token attended to wrong rows before it."
+    return "- It equals neither another row of this text nor a rejected draft token: perhaps another request's row."

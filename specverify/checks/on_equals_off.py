@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
-from specverify.checks import evidence, samples
+from specverify.checks import evidence, places, samples
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind, Table
@@ -25,14 +24,6 @@ BATCHED_PAIRS = 2048
 UNBATCHED_PAIRS = 256
 _TOP_K = 3
 _SHOWN = 6
-
-
-@dataclass
-class _Pairs:
-    on: Counter[Tokens]
-    off: Counter[Tokens]
-    drafted: int = 0
-    told: bool = False
 
 
 @check(
@@ -53,7 +44,7 @@ def on_equals_off(subject: Any, context: CheckContext) -> Iterator[Finding]:
     """
     scenario = _scenario(subject, context)
     betting = PairBetting(TUPLE_FEATURES)
-    pairs = _Pairs(Counter(), Counter())
+    seen_on, seen_off, drafted, told = Counter[Tokens](), Counter[Tokens](), 0, False
     limit = int((BATCHED_PAIRS if Capability.BATCH in subject.capabilities else UNBATCHED_PAIRS) * context.effort)
     alarm = -math.log(context.alpha)
     with_speculation = samples.rounds(subject, scenario, context, name="on-equals-off/on")
@@ -64,18 +55,18 @@ def on_equals_off(subject: Any, context: CheckContext) -> Iterator[Finding]:
         on = [tuple(trace.token_ids) for trace in on_traces]
         off = [tuple(trace.token_ids) for trace in off_traces]
         betting.update(on, off)
-        pairs.on.update(on)
-        pairs.off.update(off)
+        seen_on.update(on)
+        seen_off.update(off)
         context.exercised("pairs", len(on))
-        pairs.told |= any(trace.steps or trace.num_proposed is not None for trace in on_traces)
-        pairs.drafted += sum(sum(s.num_draft_tokens for s in t.steps) or t.num_proposed or 0 for t in on_traces)
+        told |= any(map(places.tells_drafts, on_traces))
+        drafted += sum(map(places.num_drafted, on_traces))
         if betting.log_e >= alarm:
-            yield _finding(scenario, betting, pairs, alarm)
+            yield _finding(scenario, betting, seen_on, seen_off, alarm)
             return
     context.figures.update(log_e=betting.log_e, num_pairs=betting.num_pairs)
-    if pairs.told and not pairs.drafted:
+    if told and not drafted:
         raise Inconclusive(f"{betting.num_pairs:,} pairs look alike, but nothing was drafted")
-    cells = len(pairs.on.keys() | pairs.off.keys())
+    cells = len(seen_on.keys() | seen_off.keys())
     tv = pair_detectable_tv(context.alpha, betting.num_pairs, max(2, cells), num_averaged=len(TUPLE_FEATURES))
     context.worth(f"{betting.num_pairs:,} pairs of {NUM_TOKENS} tokens; would have caught total variation {tv:.2g}")
 
@@ -88,33 +79,33 @@ def _scenario(subject: Any, context: CheckContext) -> Scenario:
     return Scenario("pairs", Purpose.STREAM, SamplingParams(top_k=top_k), (prompt,), NUM_TOKENS)
 
 
-def _finding(scenario: Scenario, betting: PairBetting, pairs: _Pairs, alarm: float) -> Finding:
+def _finding(
+    scenario: Scenario, betting: PairBetting, on: Counter[Tokens], off: Counter[Tokens], alarm: float
+) -> Finding:
     total = betting.num_pairs
-    keys = pairs.on.keys() | pairs.off.keys()
-    worst = sorted(keys, key=lambda key: -abs(pairs.on[key] - pairs.off[key]))[:_SHOWN]
+    worst = sorted(on.keys() | off.keys(), key=lambda key: -abs(on[key] - off[key]))[:_SHOWN]
     return Finding(
         headline=f"After {total:,} pairs of outputs it can be told which came with speculation.",
         table=Table(
             rows=[
                 ("output", "on", "off"),
-                *((" ".join(map(str, key)), str(pairs.on[key]), str(pairs.off[key])) for key in worst),
+                *((" ".join(map(str, key)), str(on[key]), str(off[key])) for key in worst),
             ]
         ),
         not_noise=f"Not luck: log e-value {betting.log_e:.1f}; if on and off were alike it would reach {alarm:.1f} "
         f"once in 10^{alarm / math.log(10):.0f} runs.",
         where=(
             f"Prompt {list(scenario.prompts[0])}, {NUM_TOKENS} new tokens.",
-            *_first_place(pairs, total),
+            *_first_place(on, off, total),
         ),
         details={"log_e": betting.log_e, "num_pairs": total},
     )
 
 
-def _first_place(pairs: _Pairs, total: int) -> Iterator[str]:
+def _first_place(seen_on: Counter[Tokens], seen_off: Counter[Tokens], total: int) -> Iterator[str]:
     """The first new token whose frequencies differ by more than luck (four standard deviations of both arms)."""
     for place in range(NUM_TOKENS):
-        on = _at(pairs.on, place)
-        off = _at(pairs.off, place)
+        on, off = _at(seen_on, place), _at(seen_off, place)
         gaps = {token: (on[token] - off[token]) / math.sqrt(on[token] + off[token]) for token in on.keys() | off.keys()}
         token = max(gaps, key=lambda key: abs(gaps[key]))
         if abs(gaps[token]) > 4.0:

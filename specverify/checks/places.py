@@ -82,6 +82,20 @@ def accept_length_line(context: CheckContext) -> str:
     )
 
 
+def num_drafted(trace: Trace) -> int:
+    """Draft tokens of a trace, by its steps or by the engine's own count."""
+    return sum(step.num_draft_tokens for step in trace.steps) or trace.num_proposed or 0
+
+
+def num_accepted(trace: Trace) -> int:
+    return sum(step.num_accepted for step in trace.steps) or trace.num_accepted or 0
+
+
+def tells_drafts(trace: Trace) -> bool:
+    """Whether anybody says how many tokens were drafted."""
+    return bool(trace.steps) or trace.num_proposed is not None
+
+
 def committed_token_ids(trace: Trace) -> tuple[int, ...]:
     """Prompt and new tokens."""
     return (*trace.request.prompt_token_ids, *trace.token_ids)

@@ -13,6 +13,7 @@ from specverify.checks.registry import CheckContext, Exercised, check
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind, Table
 from specverify.core.types import Request, Trace
+from specverify.trace.pipeline import common_length
 
 _NUM_SEEDS = 8
 # Rounding flips a sampled token with about this chance per token and unit of law noise; above it, sampled outputs of
@@ -117,10 +118,7 @@ def _repeat_finding(broken: Sequence[_Broken], num_tried: int) -> Finding:
             where=where,
             likely_cause="in a mixed batch the noise of unseeded rows is not filled in.",
         )
-    part = next(
-        (i for i, (a, b) in enumerate(zip(first.expected.token_ids, first.got.token_ids, strict=False)) if a != b),
-        min(len(first.expected.token_ids), len(first.got.token_ids)),
-    )
+    part = common_length(first.expected.token_ids, first.got.token_ids)
     shown = slice(max(0, part - 2), part + 6)
     shared = first.how.startswith("repeated") and len(broken) >= num_tried // 2
     return Finding(

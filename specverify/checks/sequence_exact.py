@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from specverify.checks import evidence, noise, sequence_cause
+from specverify.checks import evidence, noise, places, sequence_cause
 from specverify.checks.exact_findings import Enumerated, law_finding, reused_finding
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
 from specverify.checks.sequence_cause import Tokens
@@ -149,20 +149,12 @@ def _enumerate(subject: Any, request: Request, *, speculate: bool) -> Enumerated
 
 
 def _count(seen: Counter[str], trace: Trace) -> None:
+    seen["told"] += places.tells_drafts(trace)
+    seen["drafted"] += places.num_drafted(trace)
+    seen["accepted"] += places.num_accepted(trace)
     if not trace.steps:
-        seen["drafted"] += trace.num_proposed or 0
-        seen["accepted"] += trace.num_accepted or 0
-        seen["rejected"] += (trace.num_proposed or 0) - (trace.num_accepted or 0)
-        seen["told"] += trace.num_proposed is not None
-        return
-    seen["told"] += 1
-    for step in trace.steps:
-        seen["drafted"] += step.num_draft_tokens
-        seen["accepted"] += step.num_accepted
-        seen["rejected"] += step.is_rejection
-        seen["bonus"] += not step.is_rejection and len(step.token_ids) > step.num_accepted
-        ends = set(trace.request.eos_token_ids)
-        seen["end-inside-draft"] += any(token in ends for token in step.draft_token_ids[: step.num_accepted])
+        seen["rejected"] += places.num_drafted(trace) - places.num_accepted(trace)
+    seen["rejected"] += sum(step.is_rejection for step in trace.steps)
 
 
 def _probability(tokens: Tokens, target: Conditional, request: Request) -> float:

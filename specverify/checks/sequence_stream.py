@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from specverify.checks import evidence, noise, samples
+from specverify.checks import evidence, noise, places, samples
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
 from specverify.checks.samples import Scorer
 from specverify.checks.stream_findings import StreamPart, impossible_finding, log_e_of, stream_finding
@@ -129,10 +129,8 @@ def _bearable(parts: Sequence[StreamPart], wanted: int, context: CheckContext) -
 def _count(context: CheckContext, traces: Sequence[Trace]) -> None:
     for trace in traces:
         context.exercised("scored-tokens", len(trace.token_ids))
-        drafted = sum(step.num_draft_tokens for step in trace.steps) or trace.num_proposed or 0
-        accepted = sum(step.num_accepted for step in trace.steps) or trace.num_accepted or 0
-        context.exercised("drafted-tokens", drafted)
-        context.exercised("accepted-tokens", accepted)
+        context.exercised("drafted-tokens", places.num_drafted(trace))
+        context.exercised("accepted-tokens", places.num_accepted(trace))
 
 
 def _require_activity(subject: Any, parts: Sequence[StreamPart], context: CheckContext) -> None:

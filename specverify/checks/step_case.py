@@ -50,6 +50,14 @@ class Scenario:
             self._cases[tokens] = VerifyInput(tokens, draft, rows, self.parents)
         return self._cases[tokens]
 
+    def drawn(self, generator: np.random.Generator) -> tuple[int, ...]:
+        """Draft tokens, drawn one by one from the draft law."""
+        tokens: tuple[int, ...] = ()
+        for _ in range(self.num_drawn):
+            row = self.draft(tokens)
+            tokens += (int(generator.choice(len(row), p=row)),)
+        return tokens
+
     @property
     def num_drawn(self) -> int:
         """How many draft tokens are drawn before the call."""

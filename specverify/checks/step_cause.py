@@ -22,15 +22,8 @@ def likely_cause(results: Sequence[StepResult], shown: StepResult, *, tolerance:
     """
     if not shown.scenario.is_told or not shown.scenario.is_chain:
         return ""  # the named mistakes are those of a chain with a draft law
-    chosen = [
-        shown,
-        *(
-            result
-            for result in results
-            if result is not shown and result.scenario.neighbour is None and result.scenario.is_chain
-        ),
-    ]
-    observations = [_observation(result) for result in chosen[:_MOST_CASES]]
+    others = [one for one in results if one is not shown and one.scenario.neighbour is None and one.scenario.is_chain]
+    observations = [_observation(result) for result in [shown, *others][:_MOST_CASES]]
     fit = most_likely_mistake(observations, tolerance=tolerance)
     if fit is None:
         return ""

@@ -18,6 +18,7 @@ from specverify.core.outcomes import Finding, Kind
 from specverify.core.types import VerifyInput
 from specverify.exact.edge import EdgeFailure, EdgeSource, possible_tokens, probe_edges
 from specverify.laws.steps import draft_paths
+from specverify.laws.tree import path_rows
 
 # Draws at the front of a call that are pushed to the ends, in every pattern.
 _DRAWS = 4
@@ -45,7 +46,7 @@ def step_edges(subject: Any, context: CheckContext) -> Iterator[Finding]:
         for tokens, _ in draft_paths(scenario.draft, scenario.num_drawn):
             case = scenario.case(tokens)
             program = _EdgeProgram(subject, scenario, tokens)
-            judge = possible_tokens(np.asarray(path_target(scenario, tokens)))
+            judge = possible_tokens(path_rows(scenario.target, tokens))
             failures += [(found, case) for found in probe_edges(program, judge, num_draws=_DRAWS)]
             num_calls += 2**_DRAWS
     context.exercised("edge-calls", num_calls)
@@ -67,11 +68,6 @@ def step_edges(subject: Any, context: CheckContext) -> Iterator[Finding]:
         details={"pattern": list(failure.pattern), "draft_token_ids": list(case.draft_token_ids),
                  "reason": failure.reason, "num_failures": len(failures)},
     )  # fmt: skip
-
-
-def path_target(scenario: Scenario, tokens: tuple[int, ...]) -> list[Any]:
-    """Rows of the law that emitted tokens are judged by, along a draft."""
-    return [scenario.target(tokens[:length]) for length in range(len(tokens) + 1)]
 
 
 class _EdgeProgram:

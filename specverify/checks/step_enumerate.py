@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from specverify.checks.step_case import Scenario
-from specverify.checks.step_subject import Joint, VerifySubject, completions, emitted_law, split_by_draft
+from specverify.checks.step_subject import Joint, VerifySubject, completions, crash, emitted_law, split_by_draft
 from specverify.core.errors import SubjectCrashed
 from specverify.exact.errors import NotEnumerable
 from specverify.exact.law import ExactLaw, enumerate_law
@@ -67,7 +67,12 @@ def enumerate_steps(
     joints: list[Joint] = [{} for _ in scenarios]
     outputs = [0] * len(scenarios)
     for (number, tokens, parts), probability in law.probabilities.items():
-        add_outcome(joints[number], subject, scenarios[number], tokens, parts, probability * len(scenarios))
+        cases = scenarios[number].batch(tokens)
+        row = scenarios[number].row if len(cases) > 1 else 0
+        output = subject.read(parts, cases)[row]
+        for emitted, weight in completions(subject, cases[row], output):
+            key = (tokens, emitted, output.num_accepted)
+            joints[number][key] = joints[number].get(key, 0.0) + probability * len(scenarios) * weight
         outputs[number] += 1
     share = [law.num_runs * count // max(1, sum(outputs)) for count in outputs]
     return [
@@ -89,10 +94,7 @@ class StepProgram:
         if len(self.scenarios) > 1:
             number = int(generator.choice(len(self.scenarios), p=np.full(len(self.scenarios), 1 / len(self.scenarios))))
         scenario = self.scenarios[number]
-        tokens: tuple[int, ...] = ()
-        for _ in range(scenario.num_drawn):
-            row = scenario.draft(tokens)
-            tokens += (int(generator.choice(len(row), p=row)),)
+        tokens = scenario.drawn(generator)
         return number, tokens, self.subject.parts(scenario.batch(tokens), source)
 
     def own_random_calls(self, total: int) -> int:
@@ -114,18 +116,6 @@ def _require_seen_randomness(subject: VerifySubject, program: StepProgram, law: 
     outputs = {repr(subject.read(subject.parts(cases, NativeSource(seed)), cases)) for seed in range(_REPEATS)}
     if len(outputs) > 1:
         raise NotEnumerable("no random call was seen, but ordinary calls differ: its randomness is hidden")
-
-
-def add_outcome(
-    joint: Joint, subject: VerifySubject, scenario: Scenario, tokens: tuple[int, ...], parts: Any, probability: float
-) -> None:
-    """Adds one outcome of a StepProgram to the joint law."""
-    cases = scenario.batch(tokens)
-    row = scenario.row if scenario.neighbour is not None else 0
-    output = subject.read(parts, cases)[row]
-    for emitted, weight in completions(subject, cases[row], output):
-        key = (tokens, emitted, output.num_accepted)
-        joint[key] = joint.get(key, 0.0) + probability * weight
 
 
 def judged(scenario: Scenario, joint: Joint, *, num_runs: int = 0, num_samples: int = 0) -> StepResult:
@@ -150,9 +140,5 @@ def crash_or_refusal(subject: VerifySubject, scenarios: Sequence[Scenario], erro
         try:
             StepProgram(subject, [scenario])(NativeSource(seed))
         except Exception as native:
-            text = str(native).strip().splitlines()
-            return SubjectCrashed(
-                f"{subject.name} raised {type(native).__name__}: {text[0] if text else 'no message'} "
-                f"({scenario.name}: {scenario.size})"
-            )
+            return crash(subject, scenario, native)
     return NotEnumerable(f"it raises {type(error).__name__} when its random values are symbols: {error}")

@@ -11,7 +11,6 @@ from specverify.checks.step_enumerate import StepResult
 from specverify.checks.step_subject import Joint
 from specverify.core.outcomes import Finding, Table
 from specverify.laws.residual import residual
-from specverify.laws.tree import path_rows
 
 MAX_COLUMNS = 8
 # Shares of a law that print as the same three digits are called equal.
@@ -159,8 +158,3 @@ def three_digits(value: float, *, signed: bool = False) -> str:
         return f"{value:+.1e}" if signed else f"{value:.1e}"
     text = f"{value:+.3f}" if signed and abs(value) >= _PRINTED else f"{value:.3f}"
     return text.replace("0.", ".", 1) if abs(value) < 1.0 else text
-
-
-def path_shown(result: StepResult, tokens: tuple[int, ...]) -> NDArray[np.float64]:
-    """Target rows along a draft, for reports."""
-    return path_rows(result.scenario.target, tokens)

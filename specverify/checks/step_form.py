@@ -9,8 +9,8 @@ import numpy as np
 
 from specverify.checks.registry import CheckContext, Exercised, check
 from specverify.checks.step_scenarios import scenarios_for
+from specverify.checks.step_subject import crash
 from specverify.core.capabilities import Capability
-from specverify.core.errors import SubjectCrashed
 from specverify.core.outcomes import Finding, Kind
 from specverify.core.types import VerifyInput, VerifyOutput, WholeStepInput
 from specverify.exact.program import NativeSource
@@ -61,21 +61,13 @@ def _calls(subject: Any, context: CheckContext) -> Iterator[tuple[VerifyInput, V
     for number, scenario in enumerate(scenarios_for(subject)):
         generator = context.streams.generator("tokens.step-form", number)
         for _ in range(_CALLS):
-            tokens: tuple[int, ...] = ()
-            for _ in range(scenario.num_drawn):
-                row = scenario.draft(tokens)
-                tokens += (int(generator.choice(len(row), p=row)),)
-            cases = scenario.batch(tokens)
+            cases = scenario.batch(scenario.drawn(generator))
             source = NativeSource(int(generator.integers(2**62)))
             place = scenario.row if len(cases) > 1 else 0
             try:
                 outputs, changed = subject.observed_call(cases, source)
-            except SubjectCrashed:
-                raise
             except Exception as error:
-                raise SubjectCrashed(
-                    f"{subject.name} raised {type(error).__name__}: {error} ({scenario.name}: {scenario.size})"
-                ) from error
+                raise crash(subject, scenario, error) from error
             yield cases[place], outputs[place], changed, f"{scenario.name}: {scenario.size}"
 
 

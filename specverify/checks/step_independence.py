@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -17,13 +18,13 @@ from specverify.checks.step_enumerate import CROSS_CHECK_CALLS
 from specverify.checks.step_explain import three_digits
 from specverify.checks.step_precision import TOLERANCES
 from specverify.checks.step_scenarios import adapted, independence_scenario
-from specverify.checks.step_subject import VerifySubject
+from specverify.checks.step_subject import VerifySubject, crash
 from specverify.core.capabilities import Capability
-from specverify.core.errors import SubjectCrashed
 from specverify.core.outcomes import Finding, Kind, Table
 from specverify.exact.errors import NotEnumerable, ReusedRandomness
 from specverify.exact.law import enumerate_law
 from specverify.exact.program import NativeSource, RandomSource, Shape
+from specverify.laws.sequence import total_variation
 from specverify.stats.budget import alarm_threshold
 from specverify.stats.pair import PairBetting
 
@@ -32,7 +33,6 @@ _PAIRS = 3000
 _SHOWN = 5
 
 Emitted = tuple[int, ...]
-Pair = Callable[[RandomSource], tuple[Any, Any]]
 
 
 @check(
@@ -54,20 +54,18 @@ def draws_independent(subject: Any, context: CheckContext) -> Iterator[Finding]:
     shuffled ones.
     """
     scenario = adapted(independence_scenario(), subject)
-    pairs: list[tuple[str, Pair]] = [("two calls in a row", _Calls(subject, scenario))]
-    if subject.takes_batches:
-        pairs.append(("two rows of one batch", _Rows(subject, scenario)))
-    for what, pair in pairs:
+    for is_batch in (False, True) if subject.takes_batches else (False,):
+        pair = _Pair(subject, scenario, is_batch)
         try:
-            joint = _enumerated(subject, scenario, pair)
+            joint = _enumerated(pair)
         except ReusedRandomness as error:
             context.exercised("random-pairs")
             yield _reuse_finding(error)
             return
         except NotEnumerable as error:
-            yield from _sampled(subject, scenario, what, pair, str(error), context)
+            yield from _sampled(pair, str(error), context)
             continue
-        yield from _judged(subject, scenario, what, joint, context)
+        yield from _judged(pair, joint, context)
 
 
 class _Lasting:
@@ -84,16 +82,13 @@ class _Lasting:
         return self._made[name]
 
     def numpy_generator(self) -> np.random.Generator:
-        generator: np.random.Generator = self._once("numpy_generator")
-        return generator
+        return cast("np.random.Generator", self._once("numpy_generator"))
 
     def torch_generator(self) -> torch.Generator:
-        generator: torch.Generator = self._once("torch_generator")
-        return generator
+        return cast("torch.Generator", self._once("torch_generator"))
 
     def python_random(self) -> random.Random:
-        generator: random.Random = self._once("python_random")
-        return generator
+        return cast("random.Random", self._once("python_random"))
 
     def uniforms(self, shape: Shape) -> NDArray[np.float64]:
         return self._source.uniforms(shape)
@@ -108,70 +103,70 @@ class _Lasting:
 
 
 @dataclass(frozen=True)
-class _Calls:
-    """Two calls on the same case, one after the other, with the same generator."""
+class _Pair:
+    """Two outputs for one case that must not know of each other: of two calls in a row, or of two rows of a batch."""
 
     subject: VerifySubject
     scenario: Scenario
+    is_batch: bool
+
+    @property
+    def what(self) -> str:
+        return "two rows of one batch" if self.is_batch else "two calls in a row"
+
+    @property
+    def drafts(self) -> tuple[int, ...]:
+        """Draft tokens that are as often accepted as not."""
+        return () if self.scenario.drafts_itself else (int(np.argmax(self.scenario.draft(()))),)
 
     def __call__(self, source: RandomSource) -> tuple[Any, Any]:
-        cases = [self.scenario.case(_drafts(self.scenario))]
+        case = self.scenario.case(self.drafts)
+        if self.is_batch:
+            return self.subject.parts([case, case], source), ()
         lasting = _Lasting(source)
-        return self.subject.parts(cases, lasting), self.subject.parts(cases, lasting)
+        return self.subject.parts([case], lasting), self.subject.parts([case], lasting)
+
+    def read(self, output: Any) -> tuple[Emitted, Emitted]:
+        case = self.scenario.case(self.drafts)
+        if self.is_batch:
+            one, other = self.subject.read(output[0], [case, case])
+        else:
+            (one,), (other,) = (self.subject.read(parts, [case]) for parts in output)
+        return one.token_ids, other.token_ids
+
+    def sampled(self, generator: np.random.Generator) -> tuple[Emitted, Emitted]:
+        try:
+            return self.read(self(NativeSource(int(generator.integers(2**62)))))
+        except Exception as error:
+            raise crash(self.subject, self.scenario, error) from error
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """One call on a batch of two equal rows."""
-
-    subject: VerifySubject
-    scenario: Scenario
-
-    def __call__(self, source: RandomSource) -> tuple[Any, Any]:
-        cases = [self.scenario.case(_drafts(self.scenario))] * 2
-        return self.subject.parts(cases, source), ()
-
-
-def _drafts(scenario: Scenario) -> tuple[int, ...]:
-    """Draft tokens that are as often accepted as not."""
-    return () if scenario.drafts_itself else (int(np.argmax(scenario.draft(()))),)
-
-
-def _read(subject: VerifySubject, scenario: Scenario, pair: Any) -> tuple[Emitted, Emitted]:
-    first, second = pair
-    case = scenario.case(_drafts(scenario))
-    if second == ():
-        one, other = subject.read(first, [case, case])
-    else:
-        one, other = subject.read(first, [case])[0], subject.read(second, [case])[0]
-    return one.token_ids, other.token_ids
-
-
-def _enumerated(subject: VerifySubject, scenario: Scenario, pair: Pair) -> dict[tuple[Emitted, Emitted], float]:
-    scenario.case(_drafts(scenario))
+def _enumerated(pair: _Pair) -> dict[tuple[Emitted, Emitted], float]:
+    pair.scenario.case(pair.drafts)  # made now: random trees draw their rows, and not while draws are enumerated
     law = enumerate_law(pair, cross_check_calls=CROSS_CHECK_CALLS // 2, allow_deterministic=True)
     joint: dict[tuple[Emitted, Emitted], float] = {}
     for output, probability in law.probabilities.items():
-        key = _read(subject, scenario, output)
+        key = pair.read(output)
         joint[key] = joint.get(key, 0.0) + probability
     return joint
 
 
-def _judged(
-    subject: VerifySubject, scenario: Scenario, what: str, joint: dict[tuple[Emitted, Emitted], float],
-    context: CheckContext,
-) -> Iterator[Finding]:  # fmt: skip
-    firsts, seconds = _marginals(joint)
+def _judged(pair: _Pair, joint: dict[tuple[Emitted, Emitted], float], context: CheckContext) -> Iterator[Finding]:
+    subject, what = pair.subject, pair.what
+    firsts, seconds = defaultdict[Emitted, float](float), defaultdict[Emitted, float](float)
+    for (one, other), probability in joint.items():
+        firsts[one] += probability
+        seconds[other] += probability
     if len(firsts) > 1 or subject.is_greedy:
         context.exercised("random-pairs")
     product = {(one, other): p * q for one, p in firsts.items() for other, q in seconds.items()}
-    distance = 0.5 * sum(abs(joint.get(key, 0.0) - probability) for key, probability in product.items())
+    distance = total_variation(joint, product)
     tolerance = TOLERANCES["float32" if subject.dtype == "float64" else subject.dtype]
     if distance <= tolerance:
         context.worth(f"{what}: exact joint law is the product of its marginals (off by {distance:.1g})")
         return
     yield Finding(
-        headline=f"Smallest case found: {what}, {scenario.size}, draft {list(_drafts(scenario))}.",
+        headline=f"Smallest case found: {what}, {pair.scenario.size}, draft {list(pair.drafts)}.",
         table=_table(joint, product),
         not_noise=f"Not noise. This is the exact joint law; total variation {distance:.3g} from the product of its "
         f"marginals, allowed {tolerance:.0e}.",
@@ -180,28 +175,13 @@ def _judged(
     )
 
 
-def _marginals(joint: dict[tuple[Emitted, Emitted], float]) -> tuple[dict[Emitted, float], dict[Emitted, float]]:
-    firsts: dict[Emitted, float] = {}
-    seconds: dict[Emitted, float] = {}
-    for (one, other), probability in joint.items():
-        firsts[one] = firsts.get(one, 0.0) + probability
-        seconds[other] = seconds.get(other, 0.0) + probability
-    return firsts, seconds
-
-
 def _table(joint: dict[tuple[Emitted, Emitted], float], product: dict[tuple[Emitted, Emitted], float]) -> Table:
     """The pairs that are furthest from independence."""
     furthest = sorted(product, key=lambda key: -abs(joint.get(key, 0.0) - product[key]))[:_SHOWN]
     rows = [["first output", "second output", "together", "if independent"]]
-    rows += [
-        [
-            str(list(one)),
-            str(list(other)),
-            three_digits(joint.get((one, other), 0.0)),
-            three_digits(product[one, other]),
-        ]
-        for one, other in furthest
-    ]
+    for pair in furthest:
+        shares = three_digits(joint.get(pair, 0.0)), three_digits(product[pair])
+        rows.append([*(str(list(output)) for output in pair), *shares])
     return Table(rows)
 
 
@@ -217,29 +197,22 @@ def _reuse_finding(error: ReusedRandomness) -> Finding:
     )
 
 
-def _sampled(
-    subject: VerifySubject, scenario: Scenario, what: str, pair: Pair, reason: str, context: CheckContext
-) -> Iterator[Finding]:
+def _sampled(pair: _Pair, reason: str, context: CheckContext) -> Iterator[Finding]:
     """Bets that a true pair can be told from one whose second half comes from another call."""
-    betting = PairBetting()
+    betting, what = PairBetting(), pair.what
     generator = context.streams.generator("random.draws-independent", what)
     limit = alarm_threshold(context.alpha / 2)
     num_pairs = int(_PAIRS * context.effort)
     for number in range(num_pairs):
         context.progress("pairs of calls", number, num_pairs)
-        try:
-            one, other = _read(subject, scenario, pair(NativeSource(int(generator.integers(2**62)))))
-            _, stranger = _read(subject, scenario, pair(NativeSource(int(generator.integers(2**62)))))
-        except SubjectCrashed:
-            raise
-        except Exception as error:
-            raise SubjectCrashed(f"{subject.name} raised {type(error).__name__}: {error}") from error
+        one, other = pair.sampled(generator)
+        _, stranger = pair.sampled(generator)
         if other != stranger:
             context.exercised("random-pairs")
         betting.update([(one, other)], [(one, stranger)])
         if betting.log_e >= limit:
             yield Finding(
-                headline=f"{what.capitalize()}, {scenario.size}, draft {list(_drafts(scenario))}: outputs go together.",
+                headline=f"{what.capitalize()}, {pair.scenario.size}, draft {list(pair.drafts)}: outputs go together.",
                 not_noise=f"Not noise. After {number + 1} pairs the evidence is e^{betting.log_e:.0f}, where "
                 f"independent outputs pass e^{limit:.0f} less than once in {np.exp(limit):.0e} runs. The joint law "
                 f"could not be enumerated: {reason}.",

@@ -39,7 +39,6 @@ class _Evidence:
 
     exact: list[StepResult] = field(default_factory=list)
     sampled: list[SampledStep] = field(default_factory=list)
-    failed: list[StepResult] = field(default_factory=list)
     reason: str = ""
     lattice: LatticeReport | None = None
 
@@ -206,24 +205,15 @@ def _worth(evidence: _Evidence, precision: Precision, context: CheckContext) -> 
 
 def _acceptance_note(results: list[StepResult]) -> str:
     """Says where a lossless rule accepts less than it could: correct, but slower than need be."""
-    told = [
-        result
-        for result in results
-        if result.scenario.is_told and result.scenario.is_chain and not result.scenario.drafts_itself
-    ]
-    if not told:
-        return ""
     ratios = []
-    for result in told:
-        scenario = result.scenario
-        accepted = sum(
-            probability for (drafted, emitted, _), probability in result.joint.items() if emitted[:1] == drafted[:1]
-        )
-        ratios.append((accepted, float(acceptance_efficiency(scenario.draft(()), scenario.target(())))))
-    lowest = min(ratios, key=lambda pair: pair[0] - pair[1])
-    if lowest[0] > lowest[1] - 1e-3:
+    for scenario, joint in ((result.scenario, result.joint) for result in results):
+        if scenario.is_told and scenario.is_chain and not scenario.drafts_itself:
+            accepted = sum(chance for (drafted, emitted, _), chance in joint.items() if emitted[:1] == drafted[:1])
+            ratios.append((accepted, float(acceptance_efficiency(scenario.draft(()), scenario.target(())))))
+    got, possible = min(ratios, key=lambda pair: pair[0] - pair[1], default=(1.0, 1.0))
+    if got > possible - 1e-3:
         return ""
-    return f"accepts a first draft token with {lowest[0]:.3f} where {lowest[1]:.3f} is possible: lossless, but slower"
+    return f"accepts a first draft token with {got:.3f} where {possible:.3f} is possible: lossless, but slower"
 
 
 def _mode(evidence: _Evidence) -> str:

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from specverify.checks.step_case import Scenario
 from specverify.checks.step_enumerate import StepResult, judged
-from specverify.checks.step_subject import Joint, VerifySubject, final_law
-from specverify.core.errors import SubjectCrashed
+from specverify.checks.step_subject import Joint, VerifySubject, crash, final_law
 from specverify.core.types import VerifyInput
 from specverify.exact.program import NativeSource, default_front_ends
 from specverify.stats.budget import alarm_threshold
@@ -90,14 +89,8 @@ class Caller:
         cases = scenario.batch(drafts[0]) if num_rows == 1 else [scenario.case(tokens) for tokens in drafts]
         try:
             outputs = self.subject.call_rows(cases, NativeSource(int(generator.integers(2**62))))
-        except SubjectCrashed:
-            raise
         except Exception as error:
-            text = str(error).strip().splitlines()
-            raise SubjectCrashed(
-                f"{self.subject.name} raised {type(error).__name__}: {text[0] if text else 'no message'} "
-                f"({scenario.name}: {scenario.size})"
-            ) from error
+            raise crash(self.subject, scenario, error) from error
         if scenario.neighbour is not None:
             cases, outputs = [cases[scenario.row]], [outputs[scenario.row]]
         return [

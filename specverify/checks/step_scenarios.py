@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,19 +14,22 @@ from specverify.checks.step_subject import VerifySubject
 from specverify.core.types import VerifyInput
 from specverify.laws.tree import Conditional, ConditionalTree
 
+Rows: TypeAlias = Mapping[tuple[int, ...], tuple[Sequence[float], Sequence[float]]]
+"""Last token, if any -> draft row and target row."""
+
 # Readable cases come first: where one of them fails, it is the one that is shown.
-_TWO: Mapping[tuple[int, ...], tuple[Sequence[float], Sequence[float]]] = {
+_TWO: Rows = {
     (): ((0.7, 0.3), (0.4, 0.6)),
     (0,): ((0.5, 0.5), (0.9, 0.1)),
     (1,): ((0.2, 0.8), (0.3, 0.7)),
 }
-_THREE: Mapping[tuple[int, ...], tuple[Sequence[float], Sequence[float]]] = {
+_THREE: Rows = {
     (): ((0.2, 0.5, 0.3), (0.5, 0.1, 0.4)),
     (0,): ((0.3, 0.3, 0.4), (0.1, 0.6, 0.3)),
     (1,): ((0.6, 0.2, 0.2), (0.2, 0.2, 0.6)),
     (2,): ((0.1, 0.8, 0.1), (0.7, 0.2, 0.1)),
 }
-_FIVE: Mapping[tuple[int, ...], tuple[Sequence[float], Sequence[float]]] = {
+_FIVE: Rows = {
     (): ((0.1, 0.2, 0.4, 0.2, 0.1), (0.4, 0.3, 0.15, 0.1, 0.05)),
     (0,): ((0.2, 0.2, 0.2, 0.2, 0.2), (0.1, 0.1, 0.6, 0.1, 0.1)),
     (1,): ((0.3, 0.1, 0.1, 0.2, 0.3), (0.1, 0.2, 0.1, 0.5, 0.1)),
@@ -34,7 +38,7 @@ _FIVE: Mapping[tuple[int, ...], tuple[Sequence[float], Sequence[float]]] = {
     (4,): ((0.4, 0.2, 0.2, 0.1, 0.1), (0.2, 0.2, 0.1, 0.1, 0.4)),
 }
 # Impossible tokens at both ends of the vocabulary, in drafts that are proposed all the same.
-_ENDS: Mapping[tuple[int, ...], tuple[Sequence[float], Sequence[float]]] = {
+_ENDS: Rows = {
     (): ((0.4, 0.3, 0.1, 0.2), (0.0, 0.6, 0.4, 0.0)),
     (0,): ((0.25, 0.25, 0.25, 0.25), (0.0, 0.5, 0.5, 0.0)),
     (1,): ((0.1, 0.2, 0.3, 0.4), (0.0, 0.7, 0.3, 0.0)),
@@ -44,7 +48,7 @@ _ENDS: Mapping[tuple[int, ...], tuple[Sequence[float], Sequence[float]]] = {
 # Cases repeated without the draft law where a function says that it may be left out.
 _WITHOUT_DRAFT_LAW = 6
 # Every ratio, residual and sum in here is exact in half precision: a function that is off here is wrong, not rounded.
-_DYADIC: Mapping[tuple[int, ...], tuple[Sequence[float], Sequence[float]]] = {
+_DYADIC: Rows = {
     (): ((0.5, 0.25, 0.25, 0.0), (0.25, 0.25, 0.0, 0.5)),
     (0,): ((0.25, 0.25, 0.25, 0.25), (0.125, 0.375, 0.125, 0.375)),
     (1,): ((0.0, 0.5, 0.5, 0.0), (0.5, 0.25, 0.25, 0.0)),
@@ -53,25 +57,18 @@ _DYADIC: Mapping[tuple[int, ...], tuple[Sequence[float], Sequence[float]]] = {
 }
 
 
-def _table(
-    rows: Mapping[tuple[int, ...], tuple[Sequence[float], Sequence[float]]], which: int, *, is_rotated: bool = True
-) -> Conditional:
+def _table(rows: Rows, which: int, *, is_rotated: bool = True) -> Conditional:
     """A law of the last token only, from a table; deeper prefixes rotate the rows, so that none is met twice."""
-    size = len(next(iter(rows.values()))[0])
 
     def law(prefix: tuple[int, ...]) -> NDArray[np.float64]:
         row = np.array(rows[prefix[-1:]][which], dtype=np.float64)
         return np.roll(row, len(prefix) - 1) if is_rotated and len(prefix) > 1 else row
 
-    assert size
     return law
 
 
-def _from_table(
-    name: str, rows: Mapping[tuple[int, ...], tuple[Sequence[float], Sequence[float]]], num_draft_tokens: int
-) -> Scenario:
-    size = len(rows[()][0])
-    return Scenario(name, size, num_draft_tokens, _table(rows, 1), _table(rows, 0))
+def _from_table(name: str, rows: Rows, num_draft_tokens: int) -> Scenario:
+    return Scenario(name, len(rows[()][0]), num_draft_tokens, _table(rows, 1), _table(rows, 0))
 
 
 def dyadic_scenario() -> Scenario:

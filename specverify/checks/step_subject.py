@@ -8,7 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from specverify.checks.step_case import Scenario
 from specverify.core.capabilities import Capability
+from specverify.core.errors import SubjectCrashed
 from specverify.core.types import VerifyInput, VerifyOutput
 from specverify.exact.program import RandomSource
 from specverify.laws.residual import residual
@@ -19,30 +21,27 @@ Joint = dict[tuple[tuple[int, ...], tuple[int, ...], int | None], float]
 
 
 class VerifySubject(Protocol):
-    """A verify function that can be called on cases; see specverify.adapters.function.FunctionSubject."""
+    """A verify function that can be called on cases; see specverify.adapters.function.FunctionSubject.
+
+    takes_draft_law: whether the accept rule may use the draft law; if not, each draft must be lossless by itself.
+    draft_law_is_optional: it may also be left out. takes_all_uniforms: every draw is handed over. draws_inside: it may
+    draw by itself. decides_only: it only decides how many drafts to accept. dtype: of the laws it is given. law_seen:
+    a law as it gets it. rounded_to: the same function, fed laws that went through a narrower type first.
+    """
 
     name: str
     capabilities: frozenset[Capability]
     is_greedy: bool
-
     draft_law_is_optional: bool
+    takes_draft_law: bool
+    takes_batches: bool
+    takes_all_uniforms: bool
+    takes_trees: bool
+    drafts_itself: bool
+    decides_only: bool
+    draws_inside: bool
+    dtype: str
 
-    @property
-    def takes_draft_law(self) -> bool: ...
-    @property
-    def takes_batches(self) -> bool: ...
-    @property
-    def takes_all_uniforms(self) -> bool: ...
-    @property
-    def takes_trees(self) -> bool: ...
-    @property
-    def drafts_itself(self) -> bool: ...
-    @property
-    def decides_only(self) -> bool: ...
-    @property
-    def draws_inside(self) -> bool: ...
-    @property
-    def dtype(self) -> str: ...
     def parts(self, cases: Sequence[VerifyInput], source: RandomSource) -> tuple[Any, ...]: ...
     def read(self, parts: Any, cases: Sequence[VerifyInput]) -> list[VerifyOutput]: ...
     def call_rows(self, cases: Sequence[VerifyInput], source: RandomSource) -> list[VerifyOutput]: ...
@@ -51,6 +50,14 @@ class VerifySubject(Protocol):
     ) -> tuple[list[VerifyOutput], tuple[str, ...]]: ...
     def law_seen(self, law: NDArray[np.float64]) -> NDArray[np.float64]: ...
     def rounded_to(self, dtype: str) -> VerifySubject: ...
+
+
+def crash(subject: VerifySubject, scenario: Scenario, error: Exception) -> Exception:
+    """What an exception of an ordinary call is to a reader: the function's name, what it said, and to which case."""
+    if isinstance(error, SubjectCrashed):
+        return error
+    text = (str(error).strip().splitlines() or ["no message"])[0]
+    return SubjectCrashed(f"{subject.name} raised {type(error).__name__}: {text} ({scenario.name}: {scenario.size})")
 
 
 def completions(subject: VerifySubject, case: VerifyInput, output: VerifyOutput) -> list[tuple[tuple[int, ...], float]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 from specverify.checks import evidence, places, wording
@@ -12,6 +13,7 @@ from specverify.checks.registry import CheckContext, Exercised, Inconclusive, ch
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind, Table
 from specverify.core.types import Request, Trace
+from specverify.trace.pipeline import common_length
 
 
 @check(
@@ -97,10 +99,7 @@ def _joined_up(runs: Sequence[Run]) -> Iterator[Finding]:
             misplaced = next((i for i, s in enumerate(trace.steps) if s.start_position != starts[i]), None)
             if joined == trace.token_ids and misplaced is None:
                 continue
-            same = next(
-                (i for i, (a, b) in enumerate(zip(joined, trace.token_ids, strict=False)) if a != b),
-                min(len(joined), len(trace.token_ids)),
-            )
+            same = common_length(joined, trace.token_ids)
             step_text = f"; step {misplaced} starts at the wrong place" if misplaced is not None else ""
             yield Finding(
                 headline=f"The steps emitted {len(joined)} tokens and the output has {len(trace.token_ids)}; "
@@ -118,12 +117,8 @@ def _joined_up(runs: Sequence[Run]) -> Iterator[Finding]:
 
 
 def _expected_starts(trace: Trace) -> list[int]:
-    position = len(trace.request.prompt_token_ids) + trace.first_from_prefill
-    starts = []
-    for step in trace.steps:
-        starts.append(position)
-        position += len(step.token_ids)
-    return starts
+    start = len(trace.request.prompt_token_ids) + trace.first_from_prefill
+    return list(accumulate((len(step.token_ids) for step in trace.steps), initial=start))
 
 
 @check(

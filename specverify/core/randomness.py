@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import random
+import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,3 +34,20 @@ class Streams:
         import numpy
 
         return numpy.random.Generator(numpy.random.PCG64(self.integer(*names)))
+
+
+@contextlib.contextmanager
+def kept_global_randomness() -> Iterator[None]:
+    """Restores the state of random, numpy.random and torch at the end. Libraries not yet imported have none."""
+    python_state = random.getstate()
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    numpy_state = numpy.random.get_state() if numpy is not None else None
+    torch_state = torch.random.get_rng_state() if torch is not None else None
+    try:
+        yield
+    finally:
+        random.setstate(python_state)
+        if numpy is not None:
+            numpy.random.set_state(numpy_state)
+        if torch is not None:
+            torch.random.set_rng_state(torch_state)

@@ -147,7 +147,7 @@ def verified(function: Callable[..., Any] | None = None, /, **options: Any) -> A
 
     Parameters are placed by their names where those are clear; otherwise say which is which, role by role:
     `draft_token_ids="draft_ids", draft_probs="q", target_probs="p", rng="generator"`. Laws may be given as
-    `*_logits` or `*_logprobs`; see specverify.adapters.function_roles.ROLES for every role.
+    `*_logits` or `*_logprobs`; see specverify.adapters.function_names.ROLES for every role.
 
     returns: what comes back: "token_ids", or a tuple of parts such as ("num_accepted", "final_token_id"), or part to
     field name. kind: "numpy", "torch" or "list", or one for each parameter. batched: whether arrays carry a batch

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from specverify import catalogue
-from specverify.adapters.function_state import kept_global_randomness
 from specverify.adapters.function_traffic import RecordedCalls, VerifyCall
 from specverify.core.errors import CheckFailed
 from specverify.core.outcomes import Outcome, Report
+from specverify.core.randomness import kept_global_randomness
 from specverify.report.text import render_report, render_result
 from specverify.runner import run_checks
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,8 @@ from numpy.typing import NDArray
 from specverify.core.errors import UsageError
 from specverify.laws.steps import Law
 from specverify.laws.tree import Conditional
+
+Outcome = TypeVar("Outcome")
 
 # Laws come from enumeration or closed forms; a sum further from 1 means that outputs are missing.
 _TOTAL_TOLERANCE = 1e-4
@@ -61,8 +64,8 @@ def sequence_law(
     return law
 
 
-def total_variation(law: Mapping[tuple[int, ...], float], other: Mapping[tuple[int, ...], float]) -> float:
-    """Half the sum of absolute differences between two laws over tuples."""
+def total_variation(law: Mapping[Outcome, float], other: Mapping[Outcome, float]) -> float:
+    """Half the sum of absolute differences between two laws."""
     return 0.5 * math.fsum(abs(law.get(key, 0.0) - other.get(key, 0.0)) for key in law.keys() | other.keys())
 
 

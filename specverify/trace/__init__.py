@@ -1,7 +1,6 @@
-"""Records of runs: written and read as JSON lines, compared in pipeline order, counted for what they exercised."""
+"""Records of runs: written and read as JSON lines, and compared in pipeline order."""
 
 from specverify.trace.compare import Comparison, Component, compare, compare_all
-from specverify.trace.coverage import coverage
 from specverify.trace.files import TraceFile, TraceWriter, read_traces, write_traces
 
 __all__ = [
@@ -11,7 +10,6 @@ __all__ = [
     "TraceWriter",
     "compare",
     "compare_all",
-    "coverage",
     "read_traces",
     "write_traces",
 ]

@@ -13,7 +13,7 @@ from typing import Any
 from specverify.core.errors import UsageError
 from specverify.core.types import Step, Trace
 from specverify.trace.explain import decision_story, likely_cause
-from specverify.trace.pipeline import PIPELINE, law_distance, may_compare, num_comparable_rows, value_of
+from specverify.trace.pipeline import PIPELINE, common_length, law_distance, may_compare, num_comparable_rows, value_of
 
 # Laws of one engine on one machine repeat bit for bit; another machine's matrix products round otherwise.
 PROBS_TOLERANCE = 1e-6
@@ -60,13 +60,6 @@ class Comparison:
         """The components as table rows; the first difference is marked."""
         marked = [(c, "<- first difference" if c is self.first else "") for c in self.components]
         return [(c.name, c.state, *(text for text in (c.detail, mark) if text)) for c, mark in marked]
-
-
-@dataclass(frozen=True)
-class _Change:
-    step: int
-    detail: str
-    amount: float | None = None
 
 
 def compare(golden: Trace, now: Trace, *, probs_tolerance: float = PROBS_TOLERANCE) -> Comparison:
@@ -122,29 +115,24 @@ def _component(name: str, pairs: Sequence[tuple[Step, Step]], span: str, toleran
     recorded = [value_of(name, a) is not None and value_of(name, b) is not None for a, b in pairs]
     if not any(recorded):
         return Component(name, "not compared", "not recorded in both")
-    largest, first_change = 0.0, None
+    largest, step, detail = 0.0, None, ""
     for (a, b), is_recorded in zip(pairs, recorded, strict=True):
         if not is_recorded:
             continue
         if is_law:
             amount = law_distance(value_of(name, a), value_of(name, b), num_comparable_rows(a, b))
             largest = max(largest, amount)
-            if amount > tolerance and first_change is None:
-                first_change = _Change(a.index, "")
-        elif first_change is None and value_of(name, a) != value_of(name, b) and may_compare(name, a, b):
-            first_change = _Change(a.index, _difference(name, a, b))
-    if first_change is None:
+            if amount > tolerance and step is None:
+                step = a.index
+        elif step is None and value_of(name, a) != value_of(name, b) and may_compare(name, a, b):
+            step, detail = a.index, _difference(name, a, b)
+    if step is None:
         exactly = ", bit for bit" if is_law and largest == 0.0 else f", up to {largest:.1g}" if is_law else ""
         return Component(name, "same", span + exactly, amount=largest if is_law else None)
-    detail = f"by up to {largest:.3g} (allowed {tolerance:.0e})" if is_law else first_change.detail
-    return Component(
-        name,
-        "CHANGED",
-        f"step {first_change.step}: {detail}",
-        step=first_change.step,
-        amount=largest if is_law else None,
-        allowed=tolerance if is_law else None,
-    )
+    if not is_law:
+        return Component(name, "CHANGED", f"step {step}: {detail}", step)
+    detail = f"step {step}: by up to {largest:.3g} (allowed {tolerance:.0e})"
+    return Component(name, "CHANGED", detail, step, largest, tolerance)
 
 
 def _difference(name: str, golden: Step, now: Step) -> str:
@@ -170,16 +158,11 @@ def _shown(value: Any) -> str:
 def _text_component(golden: Trace, now: Trace, num_pairs: int) -> Component:
     if golden.token_ids == now.token_ids:
         return Component("text", "same", f"{len(golden.token_ids)} tokens")
-    at = _first_text_difference(golden, now)
+    at = common_length(golden.token_ids, now.token_ids)
     position = len(golden.request.prompt_token_ids) + at
     before, after = (_token_at(trace, at) for trace in (golden, now))
     step = num_pairs - 1 if num_pairs else 0
     return Component("text", "CHANGED", f"position {position}: {before}, now {after}", step=step)
-
-
-def _first_text_difference(golden: Trace, now: Trace) -> int:
-    pairs = zip(golden.token_ids, now.token_ids, strict=False)
-    return next((index for index, (a, b) in enumerate(pairs) if a != b), min(len(golden.token_ids), len(now.token_ids)))
 
 
 def _token_at(trace: Trace, index: int) -> str:
@@ -200,7 +183,7 @@ def _first(components: Sequence[Component]) -> Component | None:
 def _headline(golden: Trace, now: Trace, first: Component) -> str:
     if golden.token_ids == now.token_ids:
         return f"The text is the same; {first.name} changed at step {first.step}."
-    at = _first_text_difference(golden, now)
+    at = common_length(golden.token_ids, now.token_ids)
     position = len(golden.request.prompt_token_ids) + at
     before, after = (_token_at(trace, at) for trace in (golden, now))
     return f"The text first differs at position {position} ({before} became {after})."

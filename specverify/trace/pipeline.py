@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,23 +26,17 @@ PIPELINE = (
 
 def value_of(name: str, step: Step) -> Any:
     """What the step recorded of this component; None where it recorded nothing."""
-    if name == "draft token ids":
-        return tuple(step.draft_token_ids)
-    if name == "draft probs":
-        return step.draft_probs
-    if name == "target probs":
-        return step.target_probs
-    if name == "uniforms":
-        return step.uniforms
-    if name == "decision":
-        return step.num_accepted
-    if name == "final token":
-        return final_token(step)
-    if name == "kv lengths":
-        lengths = (step.target_kv_length_after, step.draft_kv_length_after)
-        return None if lengths == (None, None) else lengths
-    positions = (step.target_positions, step.draft_positions)
-    return None if positions == (None, None) else positions
+    value = {
+        "draft token ids": tuple(step.draft_token_ids),
+        "draft probs": step.draft_probs,
+        "target probs": step.target_probs,
+        "uniforms": step.uniforms,
+        "decision": step.num_accepted,
+        "final token": final_token(step),
+        "kv lengths": (step.target_kv_length_after, step.draft_kv_length_after),
+        "positions": (step.target_positions, step.draft_positions),
+    }[name]
+    return None if isinstance(value, tuple) and value == (None, None) else value
 
 
 def final_token(step: Step) -> int | None:
@@ -57,14 +52,14 @@ def may_compare(name: str, golden: Step, now: Step) -> bool:
     return name not in ("final token", "kv lengths") or golden.num_accepted == now.num_accepted
 
 
+def common_length(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many leading tokens two sequences share."""
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
 def num_comparable_rows(golden: Step, now: Step) -> int:
     """Rows of the laws that belong to the same text: up to the first draft token that differs, and its own."""
-    same = 0
-    for a, b in zip(golden.draft_token_ids, now.draft_token_ids, strict=False):
-        if a != b:
-            break
-        same += 1
-    return same + 1
+    return common_length(golden.draft_token_ids, now.draft_token_ids) + 1
 
 
 def law_distance(golden: Any, now: Any, num_rows: int) -> float:
