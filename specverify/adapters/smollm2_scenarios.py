@@ -60,9 +60,8 @@ def smollm2_engines(
             scenarios=scenarios[mode],
             name=f"transformers {mode} SmolLM2-135M",
             max_new_tokens=_GREEDY_TOKENS,
+            is_slow=True,
             left_out=_LEFT_OUT,
-            # 49,152 probabilities a row would cost more memory than the model.
-            record_laws=False,
         )
         for mode in modes
     ]

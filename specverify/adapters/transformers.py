@@ -40,7 +40,8 @@ class TransformersEngine:
     generate_options: further options of generate(), as given. checkpoint: the probe pair that was loaded, if any.
     num_threads: torch threads while generating; 1 is fastest for tiny models.
     max_new_tokens: length of the suite's standard runs, where the model is slow. batch_size: how many requests the
-    suite should hand over at a time, one after another as they run. left_out: check ids, and why not here.
+    suite should hand over at a time, one after another as they run. is_slow: checks share their runs even where
+    they would like larger ones. left_out: check ids, and why not here.
     record_*: what a trace holds. Laws cost 16 bytes a step for each draft token and vocabulary entry, KV rows far more.
     """
 
@@ -63,6 +64,7 @@ class TransformersEngine:
         num_threads: int | None = 1,
         max_new_tokens: int | None = None,
         batch_size: int = 2,
+        is_slow: bool = False,
         left_out: Mapping[str, str] | None = None,
         record_steps: bool = True,
         record_laws: bool = True,
@@ -82,6 +84,7 @@ class TransformersEngine:
         self.early_exit_layer = checked_exit_layer(self.target, early_exit_layer) if mode == "early-exit" else None
         self.checkpoint = checkpoint
         self.batch_size = batch_size
+        self.is_slow = is_slow
         self.left_out = dict(left_out or {})
         self.record_steps = record_steps
         self.record_laws = record_laws

@@ -20,6 +20,7 @@ from specverify.stats.dirichlet import DirichletEValue
 
 Array = NDArray[np.float64]
 
+_NO_LAWS = "neither the traces nor a probe checkpoint tell both laws"
 _BINS = 10
 _SHOWN = 6
 
@@ -50,14 +51,16 @@ def matches_laws(subject: Any, context: CheckContext) -> Iterator[Finding]:
     here. And the number of accepted tokens must follow one of the lossless rules (token by token, point mass, block),
     given both laws: an e-value for each rule, and only what refutes all of them counts.
     """
+    scorer = samples.Scorer(subject)
+    if not (scorer.has_oracle or Capability.TARGET_PROBS in subject.capabilities or evidence.is_recorded(subject)):
+        raise Inconclusive(_NO_LAWS)  # before thousands of tokens are generated for nothing
     seen = [p for p in places.all_places(evidence.drafting_runs(subject, context)) if p.step.num_draft_tokens]
     if not seen:
         raise Inconclusive("nothing was drafted in the sampled runs")
     places.count_steps(context, seen)
-    scorer = samples.Scorer(subject)
     judged = _with_laws(seen, scorer)
     if not judged:
-        raise Inconclusive("neither the traces nor a probe checkpoint tell both laws")
+        raise Inconclusive(_NO_LAWS)
     context.exercised("judged-steps", len(judged))
     finding = _stale_draft_law(seen, scorer, subject)
     if finding is not None:
@@ -125,6 +128,8 @@ def _oracle_rows(seen: Sequence[Place], oracle: Any, *, final: bool) -> list[Arr
 
 def _stale_draft_law(seen: Sequence[Place], scorer: samples.Scorer, subject: Any) -> Finding | None:
     """The first declared draft row that is not the draft model's law after the true text."""
+    if not scorer.has_draft_oracle:
+        return None
     # Plain sampling only: a drafter may cool or filter its law as it likes, so long as it declares what it drew from.
     # And no text with the padding token in it: transformers masks it wherever it stands.
     declared = [
@@ -134,7 +139,7 @@ def _stale_draft_law(seen: Sequence[Place], scorer: samples.Scorer, subject: Any
         and place.trace.request.sampling == evidence.SAMPLED
         and scorer.checkpoint.pad_token_id not in places.committed_token_ids(place.trace)
     ]
-    if not scorer.has_draft_oracle or not declared:
+    if not declared:
         return None
     allowed = noise.row_allowance(subject)
     wrong: list[tuple[Place, int, float, Array]] = []

@@ -148,9 +148,14 @@ def sampled_runs(subject: Any, context: CheckContext) -> tuple[Run, ...]:
 
 
 def drafting_runs(subject: Any, context: CheckContext) -> tuple[Run, ...]:
-    """Larger sampled runs with the engine's own drafter, plain and with filters: for statistics about drafts."""
+    """Larger sampled runs with the engine's own drafter, plain and with filters: for statistics about drafts.
+
+    Of a slow engine the standard sampled run, which other checks make anyway.
+    """
     if is_recorded(subject):
         return (_recorded_run(subject, SAMPLED, True),)
+    if getattr(subject, "is_slow", False):
+        return (_one_run(subject, context, SAMPLED, True, "own"),)
     can_filter = Capability.SAMPLING in subject.capabilities
     return tuple(_drafting_run(subject, context, s) for s in ((SAMPLED, FILTERED) if can_filter else (SAMPLED,)))
 
