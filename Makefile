@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # wheel brings several gigabytes of CUDA libraries along.
 CONSTRAINTS := $(if $(shell command -v nvidia-smi 2>/dev/null),,-c constraints-cpu.txt)
 
-.PHONY: check test lint selftest docs clean
+.PHONY: check test lint selftest third-party docs clean
 
 check: $(VENV)/installed
 	OMP_NUM_THREADS=1 $(BIN)/specverify check transformers
@@ -17,6 +17,11 @@ test: $(VENV)/installed
 
 selftest: $(VENV)/installed
 	OMP_NUM_THREADS=1 $(BIN)/specverify selftest
+
+# Verify functions of other people's packages, which go into a folder of their own, without their dependencies.
+third-party: $(VENV)/installed
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --upgrade --target .third-party -r tests/third_party/packages.txt
+	OMP_NUM_THREADS=1 SPECVERIFY_THIRD_PARTY=1 PYTHONPATH=.third-party $(BIN)/python -m pytest tests/third_party -q --durations=20
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .
@@ -34,4 +39,4 @@ $(VENV)/installed: pyproject.toml constraints-cpu.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf $(VENV) .third-party build *.egg-info

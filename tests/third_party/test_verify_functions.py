@@ -1,11 +1,12 @@
 """Verify functions of other people, each wrapped by one call and judged as it stands.
 
-Install the packages to run these: pip install --no-deps flashspec==0.3.1 economize==0.3.2 specdec==0.2.0 dflash==0.1.0
-mini-infer==0.2.5 core-deepinfer==0.1.0, then einops beartype pydantic, and transformers.
+`make third-party` installs the packages into a folder of their own and runs these; elsewhere what is missing is skipped.
 """
 
 from __future__ import annotations
 
+import importlib
+import os
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,13 @@ from specverify import verified
 from specverify.core.outcomes import Outcome
 
 pytestmark = pytest.mark.third_party
+
+
+def package(name: str) -> Any:
+    """The module; where the packages were installed for these tests, one that is missing is an error, not a skip."""
+    if os.environ.get("SPECVERIFY_THIRD_PARTY"):
+        return importlib.import_module(name)
+    return pytest.importorskip(name)
 
 
 def outcomes(function: Any) -> dict[str, Outcome]:
@@ -34,14 +42,14 @@ def assert_exactly_lossless(function: Any) -> None:
 
 def test_transformers_speculative_sampling():
     """transformers' rule is lossless, exactly, with nothing to be told but the function."""
-    utils = pytest.importorskip("transformers.generation.utils")
+    utils = package("transformers.generation.utils")
 
     assert_exactly_lossless(verified(utils._speculative_sampling))
 
 
 def test_transformers_accepts_an_impossible_token_at_uniform_zero():
     """It compares with <=: a uniform of exactly 0 accepts a token that the target forbids."""
-    utils = pytest.importorskip("transformers.generation.utils")
+    utils = package("transformers.generation.utils")
 
     report = verified(utils._speculative_sampling).specverify.check(ids=["lossless.step-edges"])
 
@@ -51,7 +59,7 @@ def test_transformers_accepts_an_impossible_token_at_uniform_zero():
 
 def test_transformers_ensemble_is_lossy():
     """assistant_ensemble_weight mixes the laws on purpose; the mixture is found and named."""
-    utils = pytest.importorskip("transformers.generation.utils")
+    utils = package("transformers.generation.utils")
 
     report = verified(constants={"assistant_ensemble_weight": 0.7})(utils._speculative_sampling).specverify.check(
         ids=["lossless.step-law"]
@@ -64,36 +72,36 @@ def test_transformers_ensemble_is_lossy():
 @pytest.mark.parametrize("name", ["rejection_step", "rejection_sample", "rejection_step_onehot"])
 def test_flashspec_rejection(name):
     """Batched rules with a generator; with and without bonus token; with and without draft law."""
-    rejection = pytest.importorskip("flashspec.sampling.rejection")
+    rejection = package("flashspec.sampling.rejection")
 
     assert_exactly_lossless(verified(getattr(rejection, name)))
 
 
 def test_flashspec_reference_accept_test():
     """Takes the uniforms as an argument and only decides how many drafts to accept."""
-    reference = pytest.importorskip("flashspec.kernels._reference")
+    reference = package("flashspec.kernels._reference")
 
     assert_exactly_lossless(verified(reference.verify_tokens_reference))
 
 
 def test_dflash_rejection_sample():
     """A batch axis that must be 1, and the global torch generator."""
-    model = pytest.importorskip("dflash.model")
+    model = package("dflash.model")
 
     assert_exactly_lossless(verified(model._rejection_sample))
 
 
 def selector_for(source: Any) -> Any:
     """economize's sampler, drawing from the generator under test."""
-    selectors = pytest.importorskip("economize.decoding.selectors")
+    selectors = package("economize.decoding.selectors")
     sampler = selectors.TopPSampler()
     sampler._generators[torch.device("cpu")] = source.torch_generator()
     return sampler
 
 
 def economize_verifier() -> Any:
-    verifiers = pytest.importorskip("economize.decoding.verifiers")
-    config = pytest.importorskip("economize.decoding.config")
+    verifiers = package("economize.decoding.verifiers")
+    config = package("economize.decoding.config")
     return verifiers.VERIFIERS.get("rejection")(config.DecodeConfig(verifier="rejection"))
 
 
@@ -115,7 +123,7 @@ def test_economize_verify():
 
 def test_economize_verify_batch():
     """A batch whose drafts travel in an object of the package's own."""
-    protocols = pytest.importorskip("economize.decoding.protocols")
+    protocols = package("economize.decoding.protocols")
 
     def draft(cases: Any, source: Any) -> Any:
         rows = cases if isinstance(cases, (list, tuple)) else [cases]
@@ -142,7 +150,7 @@ def test_economize_verify_batch():
 
 def test_economize_verify_tree():
     """Draft trees in an object of the package's own; what comes back is a path of nodes and a token."""
-    protocols = pytest.importorskip("economize.decoding.protocols")
+    protocols = package("economize.decoding.protocols")
 
     def draft(cases: Any, source: Any) -> Any:
         rows = cases if isinstance(cases, (list, tuple)) else [cases]
@@ -166,7 +174,7 @@ def test_economize_verify_tree():
 
 def test_specdec_verify_is_lossless_and_changes_its_input():
     """The target sits behind a model, which setup replaces; the law is right, but the caller's list is extended."""
-    decoder_module = pytest.importorskip("specdec.decoder")
+    decoder_module = package("specdec.decoder")
     decoder = decoder_module.SpecDecoder.__new__(decoder_module.SpecDecoder)
     decoder.device = "cpu"
 
@@ -190,7 +198,7 @@ def test_specdec_verify_is_lossless_and_changes_its_input():
 
 def test_mini_infer_whole_step():
     """A function that drafts and verifies: step= serves it both models, and the law of whole steps is exact."""
-    verifier = pytest.importorskip("mini_infer.speculative.verifier")
+    verifier = package("mini_infer.speculative.verifier")
 
     def step(draft: Any, target: Any, num_draft_tokens: int, source: Any) -> Any:
         def model(law: Any) -> Any:
@@ -208,6 +216,6 @@ def test_mini_infer_whole_step():
 
 def test_core_deepinfer_greedy():
     """A greedy rule on finite logits, held to the target's argmax."""
-    speculative = pytest.importorskip("core_deepinfer.speculative")
+    speculative = package("core_deepinfer.speculative")
 
     assert_exactly_lossless(verified(is_greedy=True)(speculative.verify_greedy))
