@@ -192,10 +192,8 @@ def _is_draft_near_tie(difference: _Difference, subject: Any, tolerance: float) 
         return False
     text = places.committed_token_ids(difference.alone)[: step.start_position] + difference.alone_value[:first]
     log_probs = noise.log_softmax(checkpoint.draft_oracle.logits(np.asarray(text))[-1])
-    best = float(log_probs.max())
-    return all(
-        best - float(log_probs[v[first]]) <= tolerance for v in (difference.alone_value, difference.together_value)
-    )
+    tokens = (difference.alone_value[first], difference.together_value[first])
+    return noise.are_near_best(log_probs, tokens, tolerance)
 
 
 def _finding(worst: _Difference, found: Sequence[_Difference], num_requests: int, allowed: float) -> Finding:

@@ -92,7 +92,7 @@ def _impossible_finding(seen: Sequence[Place], own: Array) -> Finding:
     owners = [(place, index) for place in seen for index in range(place.step.num_draft_tokens)]
     wrong = [owner for owner, probability in zip(owners, own, strict=True) if probability == 0.0]
     place, index = min(wrong, key=lambda item: (item[0].step.start_position, item[1]))
-    step = place.step
+    step, sampling = place.step, place.trace.request.sampling
     assert step.draft_probs is not None
     return Finding(
         headline=f"Step {step.index} drafted token {step.draft_token_ids[index]}, whose declared probability is 0.",
@@ -100,15 +100,11 @@ def _impossible_finding(seen: Sequence[Place], own: Array) -> Finding:
         not_noise="A proof, not a statistic: a token cannot be drawn from a law that forbids it.",
         where=(
             f"Seen in: {place.describe()}, draft token {index} of {step.num_draft_tokens}.",
-            f"{len(wrong)} such tokens among {len(own):,}; {_sampling_text(place)}.",
+            f"{len(wrong)} such tokens among {len(own):,}; temperature {sampling.temperature:g}, "
+            f"top-k {sampling.top_k or 'off'}.",
         ),
         details={"impossible": len(wrong), "draft_tokens": len(own)},
     )
-
-
-def _sampling_text(place: Place) -> str:
-    sampling = place.trace.request.sampling
-    return f"temperature {sampling.temperature:g}, top-k {sampling.top_k or 'off'}"
 
 
 def _row_table(law: Array, token: int) -> Table:
@@ -129,6 +125,7 @@ def _law_finding(
     certified = max(stream.certified_tv(context.alpha / len(streams)) for stream in streams)
     best = float(np.mean(tokens == laws.argmax(axis=1)))
     expected = float(np.mean(laws.max(axis=1)))
+    own = float(laws[np.arange(len(tokens)), tokens].mean())
     cause = ""
     if best == 1.0 and expected < 1.0:
         cause = "draft tokens are always the likeliest one, while the soft law is declared."
@@ -139,7 +136,7 @@ def _law_finding(
             rows=(
                 ("", "observed", "declared"),
                 ("the likeliest token", f"{best:.3f}", f"{expected:.3f}"),
-                ("mean probability of the token", f"{_mean_own(tokens, laws):.3f}", f"{_mean_square(laws):.3f}"),
+                ("mean probability of the token", f"{own:.3f}", f"{(laws**2).sum(axis=1).mean():.3f}"),
             )
         ),
         not_noise=f"Not luck: log e-value {log_e:.1f}, alarm from {-math.log(context.alpha):.1f}."
@@ -151,11 +148,3 @@ def _law_finding(
         likely_cause=cause,
         details={"log_e": log_e, "certified_tv": certified},
     )
-
-
-def _mean_own(tokens: NDArray[np.int64], laws: Array) -> float:
-    return float(laws[np.arange(len(tokens)), tokens].mean())
-
-
-def _mean_square(laws: Array) -> float:
-    return float((laws**2).sum(axis=1).mean())

@@ -105,7 +105,7 @@ def _joint_evidence(
     """Log e-value and cells of the joint histogram (the more telling order of tokens), and of the accepts alone."""
     flat = np.full(_GRID * _GRID, 1.0 / (_GRID * _GRID))
     by_order: list[tuple[float, Array]] = []
-    alone = DirichletEValue(np.full(_GRID * _GRID, 1.0 / (_GRID * _GRID)))
+    alone = DirichletEValue(flat)
     for by_id in (True, False):
         cells: Array = np.zeros((_GRID, _GRID))
         for index, values in accepts.items():
@@ -179,7 +179,10 @@ def _dependence_finding(name: str, log_e: float, alarm: float, cells: Array, sha
         table=Table(
             rows=[
                 ("draft token at", *(f"accept {column / _GRID:.1f}-" for column in range(_GRID))),
-                *((_edges(row), *(f"{count:.0f}" for count in cells[row])) for row in range(_GRID)),
+                *(
+                    (f"{row / _GRID:.1f}-{(row + 1) / _GRID:.1f}", *(f"{count:.0f}" for count in cells[row]))
+                    for row in range(_GRID)
+                ),
                 ("should be", f"{expected:.0f} each"),
             ]
         ),
@@ -191,7 +194,3 @@ def _dependence_finding(name: str, log_e: float, alarm: float, cells: Array, sha
         else "",
         details={"log_e": log_e, "share_inside": share_inside},
     )
-
-
-def _edges(row: int) -> str:
-    return f"{row / _GRID:.1f}-{(row + 1) / _GRID:.1f}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -95,3 +96,8 @@ def total_variation(first: Any, second: Any) -> float:
     size = max(one.shape[-1], two.shape[-1])
     gap = np.pad(one, (0, size - one.shape[-1])) - np.pad(two, (0, size - two.shape[-1]))
     return float(0.5 * np.abs(gap).sum())
+
+
+def are_near_best(log_probs: Array, tokens: Iterable[int], tolerance: float) -> bool:
+    """Whether rounding explains that any of these tokens was taken for the best one."""
+    return all(float(log_probs.max()) - float(log_probs[token]) <= tolerance for token in tokens)

@@ -14,7 +14,7 @@ from specverify.checks.registry import CheckContext
 from specverify.core.capabilities import Capability
 from specverify.core.scenario import EOS_OPTION, Scenario
 from specverify.core.types import SamplingParams, Trace
-from specverify.laws.sampling import law_from_logits, processed_logits, softmax
+from specverify.laws.sampling import laws_along, processed_logits, softmax
 from specverify.stats.pit import PitStream
 
 Array = NDArray[np.float64]
@@ -148,19 +148,7 @@ def _oracle_logits(oracle: Any, traces: Sequence[Trace]) -> list[Array]:
 
 def laws_of(logits: Array, trace: Trace, sampling: SamplingParams) -> Array:
     """Laws [tokens, vocab] of the trace's tokens under these sampling parameters."""
-    if not sampling.has_penalties:
-        return law_from_logits(logits, sampling)
-    return np.stack(
-        [
-            law_from_logits(
-                row,
-                sampling,
-                prompt_token_ids=trace.request.prompt_token_ids,
-                output_token_ids=trace.token_ids[:index],
-            )
-            for index, row in enumerate(logits)
-        ]
-    )
+    return laws_along(logits, sampling, trace.request.prompt_token_ids, trace.token_ids)
 
 
 def _is_at_the_edge(logits: Array, token: int, trace: Trace, index: int, edge: float) -> bool:

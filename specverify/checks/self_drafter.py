@@ -66,9 +66,7 @@ def _is_near_tie(subject: Any, place: Place, tolerance: float) -> bool:
     log_probs = noise.next_log_probs(subject, prompt, output)
     if log_probs is None or index >= len(step.token_ids):
         return noise.dtype_of(subject) not in ("float64", "float32")
-    best = float(log_probs.max())
-    pair = (step.draft_token_ids[index], step.token_ids[index])
-    return all(best - float(log_probs[token]) <= tolerance for token in pair)
+    return noise.are_near_best(log_probs, (step.draft_token_ids[index], step.token_ids[index]), tolerance)
 
 
 def _rejection_finding(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -38,12 +38,10 @@ def sequence_joint(subject: Any, context: CheckContext) -> Iterator[Finding]:
     An output that the target cannot produce is a proof.
     """
     sample = joint_sample(subject, context)
-    _count(sample, context)
-    impossible = _impossible(sample, subject)
-    if impossible:
-        yield _impossible_finding(sample, impossible)
+    impossible = _impossible_outputs(sample, subject, context)
+    if impossible is not None:
+        yield impossible
         return
-    _refuse_edges(sample)
     process = DirichletEValue(sample.law)
     process.update(sample.counts)
     alarm = -math.log(context.alpha)
@@ -75,12 +73,10 @@ def sequence_chi_square(subject: Any, context: CheckContext) -> Iterator[Finding
     Outputs are pooled by expectation alone, before any is drawn; those the target cannot produce are counted apart.
     """
     sample = joint_sample(subject, context)
-    _count(sample, context)
-    impossible = _impossible(sample, subject)
-    if impossible:
-        yield _impossible_finding(sample, impossible)
+    impossible = _impossible_outputs(sample, subject, context)
+    if impossible is not None:
+        yield impossible
         return
-    _refuse_edges(sample)
     planned = sample.design
     result = planned.judge(sample.counts)
     context.figures.update(
@@ -101,80 +97,75 @@ def sequence_chi_square(subject: Any, context: CheckContext) -> Iterator[Finding
     )
 
 
-def _count(sample: JointSample, context: CheckContext) -> None:
-    context.exercised("sampled-outputs", len(sample.outputs))
-    context.exercised("drafted-tokens", sample.activity["drafted"])
-    context.exercised("accepted-tokens", sample.activity["accepted"])
-
-
-def _refuse_edges(sample: JointSample) -> None:
-    """Outputs that are neither in the law nor impossible: rounding decides whether the filter lets them through."""
-    if sample.num_outside:
-        raise Inconclusive(
-            f"{sample.num_outside} outputs lie on the edge of the top-k filter, where rounding decides; "
-            "lossless.sequence-stream allows for that"
-        )
-
-
 def _require_activity(sample: JointSample) -> None:
     if sample.activity["told"] and not sample.activity["drafted"]:
         raise Inconclusive(f"{len(sample.outputs):,} outputs follow the target's law, but nothing was drafted")
 
 
-def _impossible(sample: JointSample, subject: Any) -> list[Tokens]:
-    """Outputs of probability zero that no rounding at the filter's edge explains."""
-    known = set(sample.outcomes)
-    strangers = [output for output in dict.fromkeys(sample.outputs) if output not in known]
-    scorer = samples.Scorer(subject)
-    request = sample.scenario.request(0)
-    found = []
-    for output in strangers:
-        trace = Trace(request, output)
-        if len(output) < NUM_TOKENS or scorer.score([trace], num_draft_tokens=1).impossible:
-            found.append(output)
-    return found
+def _impossible_outputs(sample: JointSample, subject: Any, context: CheckContext) -> Finding | None:
+    """Outputs of probability zero that no rounding at the filter's edge explains.
 
-
-def _impossible_finding(sample: JointSample, impossible: Sequence[Tokens]) -> Finding:
-    seen = Counter(sample.outputs)
-    worst = max(impossible, key=lambda output: seen[output])
-    return Finding(
-        headline=f"Output {list(worst)} came, which the target cannot produce.",
-        table=Table(rows=[("output", "times seen"), *((str(list(o)), str(seen[o])) for o in impossible[:_SHOWN])]),
-        not_noise="A proof, not a statistic: its probability is 0.",
-        where=(f"Prompt {list(sample.scenario.prompts[0])}, top-k {sample.scenario.sampling.top_k}.",),
-        details={"impossible": len(impossible)},
-    )
+    Raises Inconclusive where outputs are neither in the law nor impossible: rounding decides whether the filter lets
+    them through.
+    """
+    context.exercised("sampled-outputs", len(sample.outputs))
+    context.exercised("drafted-tokens", sample.activity["drafted"])
+    context.exercised("accepted-tokens", sample.activity["accepted"])
+    scorer, request, seen = samples.Scorer(subject), sample.scenario.request(0), Counter(sample.outputs)
+    impossible = [
+        output
+        for output in seen.keys() - set(sample.outcomes)
+        if len(output) < NUM_TOKENS or scorer.score([Trace(request, output)], num_draft_tokens=1).impossible
+    ]
+    if impossible:
+        impossible.sort(key=sample.outputs.index)
+        worst = max(impossible, key=lambda output: seen[output])
+        return Finding(
+            headline=f"Output {list(worst)} came, which the target cannot produce.",
+            table=Table(rows=[("output", "times seen"), *((str(list(o)), str(seen[o])) for o in impossible[:_SHOWN])]),
+            not_noise="A proof, not a statistic: its probability is 0.",
+            where=(f"Prompt {list(sample.scenario.prompts[0])}, top-k {sample.scenario.sampling.top_k}.",),
+            details={"impossible": len(impossible)},
+        )
+    if sample.num_outside:
+        raise Inconclusive(
+            f"{sample.num_outside} outputs lie on the edge of the top-k filter, where rounding decides; "
+            "lossless.sequence-stream allows for that"
+        )
+    return None
 
 
 def _joint_finding(sample: JointSample, log_e: float, alarm: float) -> Finding:
     share = sample.counts / max(1.0, sample.counts.sum())
-    return Finding(
-        headline=f"{len(sample.outputs):,} outputs of {NUM_TOKENS} tokens do not follow the target's joint law; "
-        f"total variation about {noise.total_variation(share, sample.law):.3g}.",
-        table=_table(sample),
-        not_noise=f"Not luck: log e-value {log_e:.1f}; a lossless engine reaches {alarm:.1f} once in "
+    return _finding(
+        sample,
+        f" do not follow the target's joint law; total variation about {noise.total_variation(share, sample.law):.3g}.",
+        f"Not luck: log e-value {log_e:.1f}; a lossless engine reaches {alarm:.1f} once in "
         f"10^{alarm / math.log(10):.0f} runs.",
-        where=(
-            f"Prompt {list(sample.scenario.prompts[0])}, top-k {sample.scenario.sampling.top_k}.",
-            *_by_place(sample),
-        ),
-        details={"log_e": log_e, "num_outputs": len(sample.outputs)},
+        {"log_e": log_e, "num_outputs": len(sample.outputs)},
     )
 
 
 def _chi_square_finding(sample: JointSample, result: ChiSquareResult, context: CheckContext) -> Finding:
-    return Finding(
-        headline=f"{len(sample.outputs):,} outputs of {NUM_TOKENS} tokens: chi-square {result.statistic:.0f} on "
-        f"{result.df} degrees of freedom, allowed {result.threshold:.0f}.",
-        table=_table(sample),
-        not_noise=f"Not luck: the allowed value is reached with a chance of at most {context.alpha:.0e}, proven for "
+    return _finding(
+        sample,
+        f": chi-square {result.statistic:.0f} on {result.df} degrees of freedom, allowed {result.threshold:.0f}.",
+        f"Not luck: the allowed value is reached with a chance of at most {context.alpha:.0e}, proven for "
         f"this sample size. The asymptotic p-value is {result.asymptotic_p_value:.0e}.",
+        {"chi_square": result.statistic, "threshold": result.threshold},
+    )
+
+
+def _finding(sample: JointSample, what: str, not_noise: str, details: Mapping[str, float]) -> Finding:
+    return Finding(
+        headline=f"{len(sample.outputs):,} outputs of {NUM_TOKENS} tokens{what}",
+        table=_table(sample),
+        not_noise=not_noise,
         where=(
             f"Prompt {list(sample.scenario.prompts[0])}, top-k {sample.scenario.sampling.top_k}.",
             *_by_place(sample),
         ),
-        details={"chi_square": result.statistic, "threshold": result.threshold},
+        details=details,
     )
 
 

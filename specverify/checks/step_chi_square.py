@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 
 from specverify.checks.registry import CheckContext, Exercised, check
-from specverify.checks.step_case import Scenario
-from specverify.checks.step_cause import likely_cause
 from specverify.checks.step_enumerate import judged
-from specverify.checks.step_explain import law_finding
+from specverify.checks.step_explain import law_finding, likely_cause
 from specverify.checks.step_sample import Caller
 from specverify.checks.step_scenarios import adapted, chi_square_scenario
-from specverify.checks.step_subject import Joint
+from specverify.checks.step_subject import Joint, Scenario
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind
 from specverify.laws.sequence import sequence_law

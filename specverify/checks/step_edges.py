@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from specverify.checks.registry import CheckContext, Exercised, check
-from specverify.checks.step_case import Scenario
 from specverify.checks.step_scenarios import adapted, edge_scenarios
-from specverify.checks.step_subject import VerifySubject
+from specverify.checks.step_subject import Scenario, VerifySubject
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind
 from specverify.core.types import VerifyInput

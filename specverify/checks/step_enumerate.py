@@ -9,8 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from specverify.checks.step_case import Scenario
-from specverify.checks.step_subject import Joint, VerifySubject, completions, crash, emitted_law, split_by_draft
+from specverify.checks.step_subject import (
+    Joint,
+    Scenario,
+    VerifySubject,
+    completions,
+    crash,
+    emitted_law,
+    split_by_draft,
+)
 from specverify.core.errors import SubjectCrashed
 from specverify.exact.errors import NotEnumerable
 from specverify.exact.law import ExactLaw, enumerate_law

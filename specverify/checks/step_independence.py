@@ -13,12 +13,11 @@ import torch
 from numpy.typing import NDArray
 
 from specverify.checks.registry import CheckContext, Exercised, check
-from specverify.checks.step_case import Scenario
 from specverify.checks.step_enumerate import CROSS_CHECK_CALLS
 from specverify.checks.step_explain import three_digits
 from specverify.checks.step_precision import TOLERANCES
 from specverify.checks.step_scenarios import adapted, independence_scenario
-from specverify.checks.step_subject import VerifySubject, crash
+from specverify.checks.step_subject import Scenario, VerifySubject, crash
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind, Table
 from specverify.exact.errors import NotEnumerable, ReusedRandomness

@@ -10,15 +10,13 @@ from typing import Any
 import numpy as np
 
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
-from specverify.checks.step_case import Scenario
-from specverify.checks.step_cause import likely_cause
 from specverify.checks.step_enumerate import StepResult, enumerate_step, enumerate_steps
-from specverify.checks.step_explain import law_finding
+from specverify.checks.step_explain import law_finding, likely_cause
 from specverify.checks.step_lattice import lattice_report
 from specverify.checks.step_precision import Precision, measured_precision
 from specverify.checks.step_sample import SampledStep, sample_step
 from specverify.checks.step_scenarios import scenarios_for
-from specverify.checks.step_subject import VerifySubject
+from specverify.checks.step_subject import Scenario, VerifySubject
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind
 from specverify.exact.errors import NotEnumerable

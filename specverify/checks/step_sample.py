@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from specverify.checks.step_case import Scenario
 from specverify.checks.step_enumerate import StepResult, judged
-from specverify.checks.step_subject import Joint, VerifySubject, crash, final_law
+from specverify.checks.step_subject import Joint, Scenario, VerifySubject, crash, final_law
 from specverify.core.types import VerifyInput
 from specverify.exact.program import NativeSource, default_front_ends
 from specverify.stats.budget import alarm_threshold

@@ -9,8 +9,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from specverify.checks.step_case import Scenario, tree_paths
-from specverify.checks.step_subject import VerifySubject
+from specverify.checks.step_subject import Scenario, VerifySubject, tree_paths
 from specverify.core.types import VerifyInput
 from specverify.laws.tree import Conditional, ConditionalTree
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from specverify.checks.registry import CheckContext, Exercised, check
-from specverify.checks.tokenizer_texts import own_texts, standard_texts
+from specverify.checks.tokenizer_round_trips import own_texts, standard_texts
 from specverify.checks.tokenizer_view import ROLES, Pairing, TokenizerView, pairing, shown
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind, Table

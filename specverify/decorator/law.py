@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from specverify.checks.step_case import Scenario
 from specverify.checks.step_enumerate import enumerate_step
-from specverify.checks.step_subject import VerifySubject, emitted_law
+from specverify.checks.step_subject import Scenario, VerifySubject, emitted_law
 from specverify.core.errors import UsageError
 from specverify.core.randomness import kept_global_randomness
 from specverify.laws.sampling import softmax

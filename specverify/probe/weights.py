@@ -99,16 +99,11 @@ def _layer_weights(noise: _Noise, *, layer: int) -> dict[str, Array]:
         "self_attn.q_proj.weight": np.tile(scores, (NUM_HEADS, 1)) * noise(NUM_HEADS * HEAD_DIM, HIDDEN_SIZE),
         "self_attn.k_proj.weight": np.tile(scores, (NUM_KV_HEADS, 1)) * noise(NUM_KV_HEADS * HEAD_DIM, HIDDEN_SIZE),
         "self_attn.v_proj.weight": fan_in * noise(NUM_KV_HEADS * HEAD_DIM, HIDDEN_SIZE),
-        "self_attn.o_proj.weight": ATTENTION[layer]
-        / np.sqrt(NUM_HEADS * HEAD_DIM)
-        * noise(HIDDEN_SIZE, NUM_HEADS * HEAD_DIM),
+        "self_attn.o_proj.weight": attention / np.sqrt(NUM_HEADS * HEAD_DIM) * noise(HIDDEN_SIZE, NUM_HEADS * HEAD_DIM),
         "post_attention_layernorm.weight": _norm_weight(noise, constant_channel=0.0),
         "mlp.gate_proj.weight": fan_in * noise(INTERMEDIATE_SIZE, HIDDEN_SIZE),
         "mlp.up_proj.weight": fan_in * noise(INTERMEDIATE_SIZE, HIDDEN_SIZE),
-        "mlp.down_proj.weight": FEED_FORWARD[layer]
-        * 2.0
-        / np.sqrt(INTERMEDIATE_SIZE)
-        * noise(HIDDEN_SIZE, INTERMEDIATE_SIZE),
+        "mlp.down_proj.weight": feed_forward * 2.0 / np.sqrt(INTERMEDIATE_SIZE) * noise(HIDDEN_SIZE, INTERMEDIATE_SIZE),
     }
     for name in ("self_attn.o_proj.weight", "mlp.down_proj.weight"):
         tensors[name][0] = 0.0
