@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy import array
 from torch.overrides import TorchFunctionMode
 
 from specverify.exact.deferred import Deferred
 from specverify.exact.numpy_arrays import SymbolArray
 from specverify.exact.scalar import Symbol
-from specverify.exact.torch_memory import raw_list, to_tensor
+from specverify.exact.torch_memory import UNWATCHED_OPERATIONS, raw_list, to_tensor
+from specverify.exact.torch_plain import PLAIN_CALLS, is_plain
 from specverify.exact.torch_state import TorchState
 
 _Tensor = torch.Tensor
@@ -35,6 +37,13 @@ class SymbolicCalls(TorchFunctionMode):
                 args, kwargs = _as_tensors(state, args), _as_tensors(state, kwargs or {})
             if handler is not None:
                 return handler(self, state, func, args, kwargs or {})
+            if func in PLAIN_CALLS and not types and is_plain(args, state.shadows):
+                if not kwargs:
+                    with UNWATCHED_OPERATIONS():
+                        return func(*args)
+                if is_plain(kwargs.values(), state.shadows):
+                    with UNWATCHED_OPERATIONS():
+                        return func(*args, **kwargs)
         return func(*args, **kwargs) if kwargs else func(*args)
 
 
@@ -85,6 +94,7 @@ def _as_number(mode: SymbolicCalls, state: TorchState, func: Any, args: Any, kwa
     if state.store.shadows and value.numel() == 1 and not value.dtype.is_floating_point:
         with state.aside():
             state.settle_discrete(value)
+            return func(*args, **kwargs)
     return func(*args, **kwargs)
 
 
@@ -116,7 +126,7 @@ def _memory(mode: SymbolicCalls, state: TorchState, func: Any, args: Any, kwargs
     """Calls that hand the memory to code outside torch: undecided numbers are decided, symbols refused."""
     if state.store.shadows:
         with state.aside():
-            state.settle([value for value in args if isinstance(value, _Tensor)], getattr(func, "__name__", str(func)))
+            state.settle([value for value in args if isinstance(value, _Tensor)], getattr(func, "__name__", func))
     return func(*args, **kwargs)
 
 
@@ -151,14 +161,15 @@ def _from_data(mode: SymbolicCalls, state: TorchState, func: Any, args: Any, kwa
     leaves: list[Any] = []
     stripped = _strip(state, data, leaves)
     if not leaves:
-        return func(*args, **kwargs)
+        with UNWATCHED_OPERATIONS():
+            return func(*args, **kwargs)
     if "data" in kwargs or "obj" in kwargs:
         kwargs = {**kwargs, ("data" if "data" in kwargs else "obj"): stripped}
     else:
         args = (*args[:is_method], stripped, *args[is_method + 1 :])
     result = func(*args, **kwargs)
     with state.aside():
-        ids = np.array([element for part in _flatten(state, data) for element in part], dtype=np.int64)
+        ids = array([element for part in _flatten(state, data) for element in part], dtype=np.int64)
         from specverify.exact.torch_ops_move import converted_ids
 
         if not result.dtype.is_floating_point and (ids > 0).any():

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy import array
 
 from specverify.exact import algebra
 from specverify.exact.conditions import Conditions
@@ -82,7 +83,7 @@ def _uniform(call: Call) -> Any:
 
 
 def _filed(call: Call, symbols: Iterable[Symbol], shape: tuple[int, ...]) -> Ids:
-    return np.array([call.state.elements.add(symbol) for symbol in symbols], dtype=np.int64).reshape(shape)
+    return array([call.state.elements.add(symbol) for symbol in symbols], dtype=np.int64).reshape(shape)
 
 
 def _note_grid(call: Call, result: torch.Tensor) -> None:
@@ -113,11 +114,11 @@ def _bernoulli(call: Call) -> Any:
     chances = source if p is None else p
     if state.is_continuous(chances):
         raise call.refuse("a coin whose probability is a random value is not modelled")
-    state.settle([chances], str(call.func))
+    state.settle([chances], call.func)
     result, reading = _drawn(call)
     shape = tuple(result.shape)
     variables = _variables(call, result, reading, ("bernoulli", result.dtype))
-    numbers = to_numbers(chances) if isinstance(chances, torch.Tensor) else np.array(float(chances))
+    numbers = to_numbers(chances) if isinstance(chances, torch.Tensor) else array(float(chances))
     threshold = np.broadcast_to(numbers, shape).astype(np.float64)
     block = Conditions(state.run, variables, threshold, np.ones(shape, dtype=np.bool_))
     return _put(call, result, state.elements.add_conditions(block))
@@ -127,7 +128,7 @@ def _multinomial(call: Call) -> Any:
     state, source = call.state, call["self"]
     if state.is_continuous(source):
         raise call.refuse("multinomial weights that are random values are not modelled")
-    state.settle([source], str(call.func))
+    state.settle([source], call.func)
     weights = to_numbers(source).reshape(-1, source.shape[-1])
     result, reading = _drawn(call)
     num_draws, replacement = int(call["num_samples"]), bool(call["replacement"])
@@ -143,7 +144,7 @@ def _multinomial(call: Call) -> Any:
             else:
                 draws = SuccessiveDraws(state.run, row, operation)
                 nodes.extend(Rank(state.run, draws, number) for number in range(num_draws))
-        return np.array([state.elements.add(node) for node in nodes], dtype=np.int64)
+        return array([state.elements.add(node) for node in nodes], dtype=np.int64)
 
     kind = (operation, num_draws, replacement, source.dtype, weights.tobytes())
     ids = state.streams.numbers(reading, kind=kind, count=result.numel(), dtype=result.dtype, make=make)
@@ -173,7 +174,7 @@ def _integers(call: Call, low: int, high: int) -> Any:
     def make(count: int) -> Ids:
         state.run.num_random_calls += 1
         nodes = (Categorical(state.run, values, law, "randint") for _ in range(count))
-        return np.array([state.elements.add(node) for node in nodes], dtype=np.int64)
+        return array([state.elements.add(node) for node in nodes], dtype=np.int64)
 
     ids = state.streams.numbers(
         reading, kind=("randint", low, high), count=result.numel(), dtype=result.dtype, make=make
@@ -189,7 +190,7 @@ def _randperm(call: Call) -> Any:
         state.run.num_random_calls += 1
         draws = SuccessiveDraws(state.run, np.ones(count), "randperm")
         nodes = (Rank(state.run, draws, number) for number in range(count))
-        return np.array([state.elements.add(node) for node in nodes], dtype=np.int64)
+        return array([state.elements.add(node) for node in nodes], dtype=np.int64)
 
     ids = state.streams.numbers(reading, kind=("randperm",), count=result.numel(), dtype=result.dtype, make=make)
     return _put(call, result, ids)

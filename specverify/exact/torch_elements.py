@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy import array
 from numpy.typing import NDArray
 
 from specverify.exact.conditions import Conditions
@@ -62,7 +63,7 @@ class Elements:
         found = self._objects.get(element)
         if found is None:
             if element > 0:
-                found = from_block(self.run.table.take(np.array(element - 1)))
+                found = from_block(self.run.table.take(array(element - 1)))
             else:
                 found = condition_at(self._conditions, -1 - element)
             self._objects[element] = found

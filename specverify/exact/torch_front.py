@@ -18,7 +18,7 @@ from specverify.exact.streams import Stream
 from specverify.exact.symbols import uniform_symbols
 from specverify.exact.torch_calls import SymbolicCalls, nested
 from specverify.exact.torch_focus import FocusRow
-from specverify.exact.torch_memory import raw_list
+from specverify.exact.torch_memory import Unwatched, raw_list
 from specverify.exact.torch_mode import SymbolicMode
 from specverify.exact.torch_state import TorchState
 
@@ -75,7 +75,8 @@ class TorchFront:
         self._num_sources = 0
         state = TorchState(run, self.focus)
         state.streams.on_first_sight = self._remember
-        state.streams.begin(torch.default_generator)
+        with Unwatched():
+            state.streams.begin(torch.default_generator)
         self._kept = [shadow for shadow in self._kept if shadow.is_held_elsewhere]
         if self._kept:
             state.store.adopt(self._kept, state.elements.add(Leftover(run)))
@@ -87,7 +88,8 @@ class TorchFront:
         self.mode.state = self.calls.state = None
         if state is not None:
             # Filed with the run rather than raised: this also runs after a failure, which must not be hidden.
-            state.streams.note_unseen_moves()
+            with Unwatched():
+                state.streams.note_unseen_moves()
             self._kept = state.store.outlive()
             self._forget_finished_generators()
 
@@ -169,7 +171,7 @@ class TorchFront:
 
 def _has_cuda() -> bool:
     """Whether CUDA is in use: asking more of it would start it."""
-    return torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return torch.cuda.is_initialized() and torch.cuda.is_available()  # type: ignore[no-untyped-call]
 
 
 class Leftover(Deferred):

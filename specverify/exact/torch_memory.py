@@ -6,7 +6,29 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy import array
 from numpy.typing import NDArray
+
+UNWATCHED_OPERATIONS = torch._C._DisableTorchDispatch
+"""A context in which no dispatch mode sees torch operations."""
+
+
+class Unwatched:
+    """Within, torch operations pass neither of the two modes: they are ours, or known to touch nothing symbolic."""
+
+    __slots__ = ("_calls", "_operations")
+    _calls: Any
+    _operations: Any
+
+    def __enter__(self) -> None:
+        self._operations = UNWATCHED_OPERATIONS()
+        self._calls = torch._C.DisableTorchFunction()
+        self._operations.__enter__()
+        self._calls.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self._calls.__exit__(*error)
+        self._operations.__exit__(*error)
 
 
 def raw_list(tensor: torch.Tensor) -> list[Any]:
@@ -15,9 +37,9 @@ def raw_list(tensor: torch.Tensor) -> list[Any]:
     return flat.tolist()
 
 
-def to_tensor(array: Any) -> torch.Tensor:
+def to_tensor(values: Any) -> torch.Tensor:
     """A copy of an array (numpy's own scalars included) as a tensor of the same shape."""
-    return torch.from_numpy(np.array(array))
+    return torch.from_numpy(array(values))
 
 
 def to_numbers(tensor: torch.Tensor) -> NDArray[Any]:
@@ -54,6 +76,6 @@ def assign_some(result: torch.Tensor, known: list[tuple[int, Any]]) -> None:
 
 def memory_of(result: torch.Tensor) -> NDArray[Any] | None:
     """The tensor's memory as an array, where numpy can see it."""
-    if result.device.type != "cpu" or result.dtype is torch.bfloat16 or result.requires_grad:
+    if not result.is_cpu or result.dtype is torch.bfloat16 or result.requires_grad:
         return None
     return result.numpy()

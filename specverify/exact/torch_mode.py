@@ -91,7 +91,7 @@ def evaluate(state: TorchState, plan: Plan, func: Any, args: Any, kwargs: Any) -
     handler = HANDLERS.get(plan.name)
     if handler is not None:
         return handler(Call(state, plan, func, args, kwargs))
-    state.settle(_tensors((args, kwargs)), str(func))
+    state.settle(_tensors((args, kwargs)), func)
     return func(*args, **kwargs)
 
 
@@ -114,7 +114,7 @@ def _require_views(state: TorchState, func: Any, result: Any) -> Any:
 
 
 def _evaluate_in_place(state: TorchState, plan: Plan, func: Any, args: Any, kwargs: Any, is_symbolic: bool) -> Any:
-    values = dict(zip(plan.argument_names, args, strict=False)) | kwargs
+    values = plan.values(args, kwargs)
     targets = [values[name] for name in plan.written if isinstance(values.get(name), torch.Tensor)]
     if not is_symbolic or plan.reads_no_data:
         if plan.name in ("set", "resize"):
@@ -124,7 +124,7 @@ def _evaluate_in_place(state: TorchState, plan: Plan, func: Any, args: Any, kwar
             state.store.clear(target)
         return result
     if plan.functional is None or len(targets) != 1:
-        state.settle(_tensors((args, kwargs)), str(func))
+        state.settle(_tensors((args, kwargs)), func)
         return func(*args, **kwargs)
     (target,) = targets
     if plan.written == ("out",):
@@ -156,9 +156,9 @@ def overwrite(state: TorchState, target: torch.Tensor, source: torch.Tensor) -> 
 
 def draw(state: TorchState, plan: Plan, func: Any, args: Any, kwargs: Any) -> Any:
     """One operation that torch marks as random."""
-    values = plan.defaults | dict(zip(plan.argument_names, args, strict=False)) | kwargs
     if plan.draw is not None:
         return plan.draw(Call(state, plan, func, args, kwargs))
+    values = plan.values(args, kwargs)
     dropout = next((values[name] for name in HAS_DROPOUT if name in values), None)
     if dropout == 0.0 or values.get("train") is False or values.get("training") is False:
         return evaluate(state, plan, func, args, kwargs) if state.store.shadows else func(*args, **kwargs)

@@ -92,7 +92,7 @@ def elementwise(call: Call) -> Any:
     operands = [call["self"]] + ([call["other"]] if call.name in _BINARY else [])
     alpha = call["alpha"]
     if function is None or (alpha is not None and alpha != 1):
-        state.settle(operands, str(call.func))
+        state.settle(operands, call.func)
         return call.native()
     result = call.native()
     return _put(call, result, operands, _short_circuit(call, result) or function)
@@ -101,7 +101,7 @@ def elementwise(call: Call) -> Any:
 def _put(call: Call, result: torch.Tensor, operands: list[Any], function: Callable[..., Any]) -> torch.Tensor:
     state, shape = call.state, tuple(result.shape)
     if result.numel() > MAX_ITEMS:
-        state.settle(operands, str(call.func))
+        state.settle(operands, call.func)
         return call.native()  # type: ignore[no-any-return]
     columns = [state.items(operand, shape) for operand in operands]
     items = [
@@ -174,7 +174,7 @@ def _clamped(call: Call) -> Any:
     state, value = call.state, call["self"]
     low, high = call["min"], call["max"]
     if any(isinstance(bound, torch.Tensor) for bound in (low, high)):
-        state.settle([value, low, high], str(call.func))
+        state.settle([value, low, high], call.func)
         return call.native()
 
     def function(number: Any) -> Any:
@@ -195,7 +195,7 @@ def compared_items(call: Call) -> Any:
 
     shape = tuple(result.shape)
     if result.numel() > MAX_ITEMS:
-        state.settle([first, second], str(call.func))
+        state.settle([first, second], call.func)
         return call.native()
     items: list[Any] = []
     for left, right in zip(state.items(first, shape), state.items(second, shape), strict=True):
@@ -218,7 +218,7 @@ def _where(call: Call) -> Any:
     branches = [call["self"], call["other"]]
     result = call.native() if "self" in call.values else None
     if result is None or result.dtype.is_floating_point or result.numel() > MAX_ITEMS:
-        state.settle([condition], str(call.func))
+        state.settle([condition], call.func)
         return moved(call) if any(state.is_symbolic(branch) for branch in branches) else call.native()
     shape = tuple(result.shape)
     columns = [state.items(value, shape) for value in (condition, *branches)]
@@ -229,7 +229,7 @@ def _where(call: Call) -> Any:
 def _isin(call: Call) -> Any:
     state, elements, wanted = call.state, call["elements"], call["test_elements"]
     if not isinstance(elements, torch.Tensor) or not isinstance(wanted, torch.Tensor) or state.is_symbolic(wanted):
-        state.settle([elements, wanted], str(call.func))
+        state.settle([elements, wanted], call.func)
         return call.native()
     accepted, invert = set(wanted.reshape(-1).tolist()), bool(call["invert"])
     return _put(call, call.native(), [elements], lambda number: (number in accepted) is not invert)

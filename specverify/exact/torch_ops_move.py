@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy import array
 
 from specverify.exact.deferred import Function, Get
 from specverify.exact.torch_elements import Ids
@@ -49,19 +50,18 @@ def moved(call: Call) -> Any:
     if call["accumulate"] or call["reduce"]:
         raise call.refuse("random values are added into place")
     if call.name == "where" and "self" not in call.values:  # torch.where(condition): the positions of true entries
-        state.settle([call["condition"]], str(call.func))
+        state.settle([call["condition"]], call.func)
         return call.native()
     for name, value in call.values.items():
         if name not in moved:
-            state.settle(value if isinstance(value, (list, tuple)) else [value], str(call.func))
+            state.settle(value if isinstance(value, (list, tuple)) else [value], call.func)
     result = call.native()
     mirrored = {
         name: _mirror(state, value, result.dtype) if name in moved else _on_cpu(value)
         for name, value in call.values.items()
         if name not in _DROPPED
     }
-    names = [a.name for a in call.func._schema.arguments if not a.kwarg_only]
-    positional = [mirrored.pop(name) for name in names if name in mirrored]
+    positional = [mirrored.pop(name) for name in call.plan.positional if name in mirrored]
     ids = call.func(*positional, **mirrored)
     return state.put_ids(result, ids.numpy().reshape(result.shape))
 
@@ -112,9 +112,9 @@ def converted_ids(state: TorchState, ids: Ids, source: torch.dtype, target: torc
         ids = floor_ids(state, ids, operation, towards_zero=True)
     if target is torch.bool or source.is_floating_point:
         convert = bool if target is torch.bool else int
-        ids = np.array(
-            [_converted(state, element, convert) for element in ids.ravel().tolist()], dtype=np.int64
-        ).reshape(ids.shape)
+        ids = array([_converted(state, element, convert) for element in ids.ravel().tolist()], dtype=np.int64).reshape(
+            ids.shape
+        )
     return ids
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy import array
 from numpy.typing import NDArray
 
 from specverify.exact import algebra, conditions
@@ -192,8 +193,8 @@ def _never(call: Call) -> Any:
 
 def block_of_symbols(items: list[Any], state: TorchState) -> Symbols:
     """Numbers and Symbols, one by one, as a block."""
-    ids = np.array([state.elements.add(item) if isinstance(item, Symbol) else 0 for item in items], dtype=np.int64)
-    numbers = np.array([np.nan if isinstance(item, Symbol) else float(item) for item in items])
+    ids = array([state.elements.add(item) if isinstance(item, Symbol) else 0 for item in items], dtype=np.int64)
+    numbers = array([np.nan if isinstance(item, Symbol) else float(item) for item in items])
     return state.block_of(ids, numbers)
 
 

@@ -135,7 +135,7 @@ def _scan(call: Call) -> Any:
     rows = Rows(state, value, call["dim"])
     _require_discrete(call, rows)
     if rows.length > _MAX_SCAN:
-        state.settle([value], str(call.func))
+        state.settle([value], call.func)
         return call.native()
     native = call.native()
     moved = native.movedim(call["dim"], -1) if native.dim() > 1 else native
@@ -186,9 +186,9 @@ def _searchsorted(call: Call) -> Any:
     row_values, wanted = call["sorted_sequence" if call.name == "searchsorted" else "boundaries"], call["self"]
     if state.is_continuous(row_values):
         raise call.refuse("a search in a sequence of random values is not modelled")
-    state.settle([row_values, call["sorter"]], str(call.func))
+    state.settle([row_values, call["sorter"]], call.func)
     if not state.is_continuous(wanted):
-        state.settle([wanted], str(call.func))
+        state.settle([wanted], call.func)
         return call.native()
     if call["sorter"] is not None:
         raise call.refuse("a search with a sorter is not modelled")
@@ -214,7 +214,7 @@ def _sorted(call: Call) -> Any:
     rows = Rows(state, value, dim)
     values, positions = call.native()
     if not (rows.ids > 0).any():
-        state.settle([value], str(call.func))
+        state.settle([value], call.func)
         return call.native()
     is_topk = call.name == "topk"
     largest = bool(call["largest"]) if is_topk else bool(call["descending"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -37,6 +37,7 @@ class Plan:
 
     name: str
     argument_names: tuple[str, ...]
+    positional: tuple[str, ...]
     defaults: dict[str, Any]
     draw: Handler | None
     is_random: bool
@@ -54,31 +55,27 @@ class Plan:
         """Whether to look at it even where nothing symbolic goes in: it may draw random numbers."""
         return self.is_random or (self.is_composite and self.has_dropout)
 
+    def values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The arguments by name, defaults filled in."""
+        return {**self.defaults, **dict(zip(self.argument_names, args, strict=False)), **kwargs}
 
-@dataclass
+
 class Call:
     """One operation on symbolic arguments, with its arguments by name."""
 
-    state: TorchState
-    plan: Plan
-    func: Any
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    values: dict[str, Any] = field(default_factory=dict)
+    __slots__ = ("args", "func", "kwargs", "name", "plan", "state", "values")
 
-    def __post_init__(self) -> None:
-        self.values = {
-            **self.plan.defaults,
-            **dict(zip(self.plan.argument_names, self.args, strict=False)),
-            **self.kwargs,
-        }
+    def __init__(self, state: TorchState, plan: Plan, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.state = state
+        self.plan = plan
+        self.name = plan.name
+        self.func = func
+        self.args = args
+        self.kwargs = kwargs
+        self.values = plan.values(args, kwargs)
 
     def __getitem__(self, name: str) -> Any:
         return self.values.get(name)
-
-    @property
-    def name(self) -> str:
-        return self.plan.name
 
     def native(self) -> Any:
         """The operation's own result: right where nothing symbolic went in, poisoned elsewhere."""
@@ -103,7 +100,7 @@ def plan_of(func: Any) -> Plan:
 def _make_plan(func: Any) -> Plan:
     schema = getattr(func, "_schema", None)
     if schema is None:  # a higher-order operator: never random by itself, refused on symbols
-        return Plan(str(func), (), {}, None, False, False, False, False, False, False, (), None, func)
+        return Plan(str(func), (), (), {}, None, False, False, False, False, False, False, (), None, func)
     packet_name = func._overloadpacket.__name__
     name = packet_name[:-1] if packet_name.endswith("_") and not packet_name.startswith("__") else packet_name
     written = tuple(a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write)
@@ -116,6 +113,7 @@ def _make_plan(func: Any) -> Plan:
     return Plan(
         name=name,
         argument_names=tuple(argument.name for argument in schema.arguments),
+        positional=tuple(argument.name for argument in schema.arguments if not argument.kwarg_only),
         defaults={a.name: a.default_value for a in schema.arguments if a.has_default_value()},
         draw=DRAWS.get(packet_name) if is_random else None,
         is_random=is_random,

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 import numpy as np
 import torch
+from numpy import count_nonzero
 from numpy.typing import NDArray
 
 from specverify.exact.errors import NotEnumerable, source_line
@@ -79,7 +80,7 @@ class ShadowStore:
         if shadow is None:
             return None
         ids = self._view(shadow, tensor)
-        return ids if ids.any() else None
+        return ids if count_nonzero(ids) else None
 
     def write(self, tensor: torch.Tensor, ids: Ids) -> None:
         """Sets the ids behind the tensor's elements, of which some are not 0; ids broadcasts to the tensor's shape."""
@@ -101,7 +102,7 @@ class ShadowStore:
         """Forgets the storage's mirror where no symbol is left in it, so that the fast path finds less to ask."""
         key = tensor.untyped_storage()._cdata
         shadow = self.shadows.get(key)
-        if shadow is not None and not shadow.ids.any():
+        if shadow is not None and not count_nonzero(shadow.ids):
             del self.shadows[key]
 
     def _view(self, shadow: _Shadow, tensor: torch.Tensor) -> Ids:
@@ -115,7 +116,7 @@ class ShadowStore:
         if needed > len(shadow.ids):
             # The storage was resized in place; what it held keeps its symbols.
             shadow.ids = np.concatenate([shadow.ids, np.zeros(needed - len(shadow.ids), dtype=np.int64)])
-        strides = tuple(8 * step for step in tensor.stride())
+        strides = [8 * step for step in tensor.stride()]
         return np.ndarray(tensor.shape, np.int64, shadow.ids, 8 * tensor.storage_offset(), strides)
 
 

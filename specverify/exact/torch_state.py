@@ -7,12 +7,12 @@ one where there are few, in blocks where there are many.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from numpy import array, count_nonzero
 from numpy.typing import NDArray
 
 from specverify.exact.conditions import Conditions
@@ -22,7 +22,7 @@ from specverify.exact.scalar import Symbol
 from specverify.exact.symbols import Symbols, constant_symbols, where
 from specverify.exact.torch_elements import Elements, Ids
 from specverify.exact.torch_focus import FocusRow
-from specverify.exact.torch_memory import assign, assign_some, memory_of, raw_list, to_numbers, to_tensor
+from specverify.exact.torch_memory import Unwatched, assign, assign_some, memory_of, raw_list, to_numbers, to_tensor
 from specverify.exact.torch_shadow import ShadowStore, poison, raw
 from specverify.exact.torch_streams import TorchStreams
 
@@ -30,6 +30,24 @@ Shape = tuple[int, ...]
 
 # Up to so many elements are handled one by one: an array operation costs as much as two of these.
 SMALL = 96
+
+
+class Aside(Unwatched):
+    """See TorchState.aside."""
+
+    __slots__ = ("_before", "_state")
+
+    def __init__(self, state: TorchState) -> None:
+        self._state = state
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        self._before = self._state.is_aside
+        self._state.is_aside = True
+
+    def __exit__(self, *error: object) -> None:
+        self._state.is_aside = self._before
+        super().__exit__(*error)
 
 
 class TorchState:
@@ -45,15 +63,9 @@ class TorchState:
         self.streams = TorchStreams(run)
         self.is_aside = False
 
-    @contextmanager
-    def aside(self) -> Iterator[None]:
+    def aside(self) -> Aside:
         """Within, torch operations are ours and not the program's."""
-        before = self.is_aside
-        self.is_aside = True
-        try:
-            yield
-        finally:
-            self.is_aside = before
+        return Aside(self)
 
     # Reading --------------------------------------------------------------------------------------------------
 
@@ -163,18 +175,18 @@ class TorchState:
                 known.append((position, item))
         if known:
             assign_some(result, known)
-        return self.put_ids(result, np.array(ids, dtype=np.int64).reshape(shape))
+        return self.put_ids(result, array(ids, dtype=np.int64).reshape(shape))
 
     def put_ids(self, result: torch.Tensor, ids: Ids) -> torch.Tensor:
         """Files ids behind result's elements and poisons what they stand for."""
-        if ids.any():
-            symbolic = ids != 0
+        num_symbolic = count_nonzero(ids)
+        if num_symbolic:
             placeholder = poison(result.dtype, self.variant)
             memory = memory_of(result)
             if memory is not None:
-                memory[symbolic] = placeholder
+                memory[... if num_symbolic == ids.size == memory.size else ids != 0] = placeholder
             else:
-                result.masked_fill_(to_tensor(symbolic).to(result.device), placeholder)
+                result.masked_fill_(to_tensor(ids != 0).to(result.device), placeholder)
             self.store.write(result, ids)
         elif self.shadows:
             self.store.clear(result)
@@ -182,7 +194,7 @@ class TorchState:
 
     # Deciding -------------------------------------------------------------------------------------------------
 
-    def settle(self, values: Iterable[Any], operation: str) -> None:
+    def settle(self, values: Iterable[Any], operation: Any) -> None:
         """Decides every undecided number in these tensors. Refuses continuous symbols."""
         for value in values:
             if not isinstance(value, torch.Tensor):
@@ -191,7 +203,7 @@ class TorchState:
             if ids is None:
                 continue
             if int(ids.max()) > 0:
-                raise self.run.refuse("a random value goes into an operation that is not modelled", operation)
+                raise self.run.refuse("a random value goes into an operation that is not modelled", str(operation))
             self._settle(value, ids)
 
     def settle_discrete(self, tensor: torch.Tensor) -> None:
@@ -206,7 +218,9 @@ class TorchState:
             ids[...] = 0
             self.store.drop_if_clear(tensor)
             return
-        plain = raw(tensor)
+        plain: Any = memory_of(tensor)
+        if plain is None:
+            plain = raw(tensor)
         for position in map(tuple, np.argwhere(ids < 0).tolist()):
             element = int(ids[position])
             if element:  # an expanded tensor shows one element many times
