@@ -11,24 +11,15 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from specverify.checks.registry import Check
 from specverify.core.errors import UsageError
 from specverify.core.outcomes import CheckResult, Outcome, Report
-from specverify.runner import num_statistical, run_checks
-
-
-@dataclass(frozen=True)
-class Monitor:
-    """What a run reports while it runs: a check begins, gets on, and ends. Any part may be left out."""
-
-    on_start: Callable[[str, str], None] = lambda subject, check_id: None
-    on_progress: Callable[[str, str, int, int], None] = lambda subject, label, done, total: None
-    on_result: Callable[[CheckResult], None] = lambda result: None
+from specverify.runner import SILENT, Monitor, num_statistical, run_checks
 
 
 @dataclass
@@ -46,7 +37,7 @@ def run_on_cores(
     checks: Sequence[Check],
     *,
     jobs: int = 0,
-    monitor: Monitor | None = None,
+    monitor: Monitor = SILENT,
     alpha: float,
     seed: int = 0,
     required: Sequence[str] = (),
@@ -54,7 +45,6 @@ def run_on_cores(
     **options: Any,
 ) -> Report:
     """Like runner.run_checks, over `jobs` processes (0 is one per core). A worker that dies costs its checks only."""
-    watch = monitor or Monitor()
     units = list(_units(subjects, checks))
     num_jobs = min(jobs or (os.cpu_count() or 1), len(units))
     shares = max(1, num_statistical(checks, subjects))
@@ -66,10 +56,10 @@ def run_on_cores(
     interrupted = ""
     try:
         if num_jobs > 1 and _can_fork():
-            _run_forked(units, num_jobs, watch, options)
+            _run_forked(units, num_jobs, monitor, options)
         else:
             for unit in units:
-                report = _run_unit(unit, watch, options)
+                report = _run_unit(unit, monitor, options)
                 interrupted = interrupted or report.interrupted
                 if interrupted:
                     break
@@ -98,20 +88,13 @@ def _units(subjects: Sequence[Any], checks: Sequence[Check]) -> Iterator[_Unit]:
 
 
 def _run_unit(unit: _Unit, watch: Monitor, options: Mapping[str, Any]) -> Report:
-    name = unit.subject.name
-
     def on_result(result: CheckResult) -> None:
         unit.done.append(result)
         watch.on_result(result)
 
-    return run_checks(
-        unit.subject,
-        checks=unit.checks,
-        on_start=watch.on_start,
-        on_result=on_result,
-        progress=lambda label, done, total: watch.on_progress(name, label, done, total),
-        **{**options, "known_failures": _within(options["known_failures"], unit.checks)},
-    )
+    known = _within(options["known_failures"], unit.checks)
+    monitor = replace(watch, on_result=on_result)
+    return run_checks(unit.subject, checks=unit.checks, monitor=monitor, **{**options, "known_failures": known})
 
 
 def _within(known_failures: Mapping[str, str] | None, checks: Sequence[Check]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from specverify.adapters.resolve import as_subject, resolve_subjects
+from specverify.adapters.resolve import as_subject, parse_options, resolve_subjects
 from specverify.catalogue import select as select_checks
 from specverify.checks.registry import Check
 from specverify.core.errors import UsageError
@@ -120,7 +120,7 @@ def prepare_engine(config: pytest.Config) -> None:
     """Builds the engine given on the command line. Raises pytest.UsageError, before anything is collected."""
     spec = config.getoption("--engine")
     try:
-        subjects = resolve_subjects(spec, options=_engine_options(config))
+        subjects = resolve_subjects(spec, options=parse_options(config.getoption("--engine-option")))
         known_file = config.getoption("--specverify-known-failures")
         checks = bound_checks(
             num_subjects=len(subjects),
@@ -161,12 +161,6 @@ def golden_of_engine(config: pytest.Config) -> Sequence[Any]:
     except UsageError as error:
         raise pytest.UsageError(str(error)) from error
     return [pytest.param((config.getoption("--engine") or "", file), id=file.name) for file in files]
-
-
-def _engine_options(config: pytest.Config) -> Mapping[str, Any]:
-    from specverify.adapters.resolve import parse_options
-
-    return parse_options(config.getoption("--engine-option"))
 
 
 def _nothing(reason: str) -> Any:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,17 @@ from specverify.stats.budget import DEFAULT_ALPHA
 
 _PACKAGE = str(Path(__file__).parent)
 
-ProgressCallback = Callable[[str, int, int], None]
-ResultCallback = Callable[[CheckResult], None]
+
+@dataclass(frozen=True)
+class Monitor:
+    """What a run reports while it runs: a check begins, gets on, and ends. Any part may be left out."""
+
+    on_start: Callable[[str, str], None] = lambda subject, check_id: None
+    on_progress: Callable[[str, str, int, int], None] = lambda subject, label, done, total: None
+    on_result: Callable[[CheckResult], None] = lambda result: None
+
+
+SILENT = Monitor()
 
 
 def run_checks(
@@ -36,9 +46,7 @@ def run_checks(
     rerun: str = "",
     alpha_shares: int | None = None,
     shared: dict[str, Any] | None = None,
-    progress: ProgressCallback | None = None,
-    on_start: Callable[[str, str], None] | None = None,
-    on_result: ResultCallback | None = None,
+    monitor: Monitor = SILENT,
 ) -> Report:
     """Runs every selected check on every subject.
 
@@ -62,11 +70,10 @@ def run_checks(
         for subject in todo:
             evidence: dict[str, Any] = {} if shared is None else shared
             for one in chosen:
-                if on_start is not None:
-                    on_start(subject.name, one.id)
+                monitor.on_start(subject.name, one.id)
                 context = CheckContext(
                     alpha=share, streams=Streams(seed), effort=effort, shared=evidence,
-                    progress=progress or (lambda label, done, total: None),
+                    progress=partial(monitor.on_progress, subject.name),
                 )  # fmt: skip
                 result = _judge(one, subject, context)
                 if one.id in known:
@@ -74,8 +81,7 @@ def run_checks(
                 command = f"{rerun} --select {one.id} --seed {seed}" if rerun else ""
                 result = replace(result, claim=one.claim, rerun=command)
                 results.append(result)
-                if on_result is not None:
-                    on_result(result)
+                monitor.on_result(result)
     except KeyboardInterrupt:
         interrupted = "interrupted by the user"
     return Report(results, seed, alpha, time.perf_counter() - started, frozenset(required), interrupted)

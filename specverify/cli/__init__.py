@@ -52,18 +52,15 @@ def check(
     if subject in ("transformers", "reference"):
         _one_thread_each()
     from specverify.adapters.resolve import parse_options
-    from specverify.cli.check import CheckOptions, run_check
+    from specverify.cli.check import run_check
 
     options = parse_options(option or ())
     if model is not None:
         options["model"] = model
     raise typer.Exit(
         run_check(
-            CheckOptions(
-                subject=subject, select=tuple(select) if select else None, seed=seed, alpha=alpha, effort=effort,
-                profile=profile, known_failures=known_failures, options=options, jobs=jobs,
-                json_file=json_file, html_file=html_file,
-            )
+            subject, select=select or None, seed=seed, alpha=alpha, effort=effort, profile=profile,
+            known_failures=known_failures, options=options, jobs=jobs, json_file=json_file, html_file=html_file,
         )
     )  # fmt: skip
 

@@ -9,7 +9,6 @@ from rich.text import Text
 
 from specverify.cli.screen import Screen
 from specverify.golden import record, replay
-from specverify.report.json import report_as_dict, write_json
 from specverify.trace.files import read_traces
 
 
@@ -34,13 +33,7 @@ def run_replay(traces: Path, engine: str, *, json_file: Path | None, html_file: 
     screen = Screen()
     with screen.status(f"replaying {traces}"):
         report = replay(traces, engine=engine)
-    screen.print_report(report)
-    if json_file is not None:
-        write_json(report_as_dict(report), json_file)
-    if html_file is not None:
-        from specverify.report.html import write_html
-
-        write_html(report, html_file)
     failed = next((result for result in report.results if result.is_new_failure), None)
-    screen.print_next("specverify selftest" if failed is None else failed.rerun.splitlines()[0])
+    following = "specverify selftest" if failed is None else failed.rerun.splitlines()[0]
+    screen.finish(report, following, json_file, html_file)
     return report.exit_status

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from specverify.core.outcomes import CheckResult, Outcome, Report
-from specverify.parallel import Monitor
+from specverify.report.json import report_as_dict, write_json
 from specverify.report.text import render_result, render_summary
+from specverify.runner import Monitor
 
 STYLES = {
     Outcome.PASSED: "green",
@@ -73,6 +75,17 @@ class Screen:
                 self.out.print(Text(f"unsupported  {skipped} checks need abilities it does not declare", style="dim"))
             self.out.print()
         self.out.print(render_summary(report))
+
+    def finish(self, report: Report, next_command: str, json_file: Path | None, html_file: Path | None) -> None:
+        """Prints the report, writes it to the files that were asked for, and says what to do next."""
+        self.print_report(report)
+        if json_file is not None:
+            write_json(report_as_dict(report), json_file)
+        if html_file is not None:
+            from specverify.report.html import write_html
+
+            write_html(report, html_file)
+        self.print_next(next_command)
 
     def print_next(self, command: str) -> None:
         """The one obvious next command."""
