@@ -7,21 +7,24 @@ one after another. Written against transformers 5.24 (generation/utils.py, _assi
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 
+from specverify.adapters import transformers_options as asked
 from specverify.adapters.transformers_loading import (
+    first_layers,
     import_transformers,
     load_model,
     load_tokenizer,
     quiet,
+    seeded,
     threads,
     without_advice,
 )
-from specverify.adapters.transformers_options import MODES, checked_exit_layer, refuse_contradictions, sampling_options
+from specverify.adapters.transformers_options import MODES
 from specverify.adapters.transformers_recorder import StepRecorder, cache_rows
 from specverify.core.capabilities import Capability
 from specverify.core.errors import UsageError
@@ -29,6 +32,11 @@ from specverify.core.scenario import Scenario
 from specverify.core.types import Array, Request, Trace
 
 __all__ = ["MODES", "TransformersEngine"]
+
+_ALWAYS = (
+    Capability.GENERATE, Capability.IN_PROCESS_RANDOMNESS, Capability.SCORE, Capability.SAMPLING, Capability.SEED,
+    Capability.STOP,
+)  # fmt: skip
 
 
 class TransformersEngine:
@@ -46,31 +54,16 @@ class TransformersEngine:
     """
 
     def __init__(
-        self,
-        target: Any,
-        draft: Any | None = None,
-        *,
-        mode: str = "assistant",
-        num_draft_tokens: int = 3,
-        dtype: str = "float64",
-        device: str | None = None,
-        early_exit_layer: int | None = None,
-        ensemble_weight: float | None = None,
-        lossy_by_design: str = "",
-        generate_options: Mapping[str, Any] | None = None,
-        checkpoint: Any | None = None,
-        scenarios: Sequence[Scenario] | None = None,
-        name: str | None = None,
-        num_threads: int | None = 1,
-        max_new_tokens: int | None = None,
-        batch_size: int = 2,
-        is_slow: bool = False,
-        left_out: Mapping[str, str] | None = None,
-        record_steps: bool = True,
-        record_laws: bool = True,
+        self, target: Any, draft: Any | None = None, *, mode: str = "assistant", num_draft_tokens: int = 3,
+        dtype: str = "float64", device: str | None = None, early_exit_layer: int | None = None,
+        ensemble_weight: float | None = None, lossy_by_design: str = "",
+        generate_options: Mapping[str, Any] | None = None, checkpoint: Any | None = None,
+        scenarios: Sequence[Scenario] | None = None, name: str | None = None, num_threads: int | None = 1,
+        max_new_tokens: int | None = None, batch_size: int = 2, is_slow: bool = False,
+        left_out: Mapping[str, str] | None = None, record_steps: bool = True, record_laws: bool = True,
         record_kv_rows: bool = False,
-    ) -> None:
-        refuse_contradictions(mode, draft, num_draft_tokens, ensemble_weight)
+    ) -> None:  # fmt: skip
+        asked.refuse_contradictions(mode, draft, num_draft_tokens, ensemble_weight)
         self._transformers = import_transformers()
         self._sources = {"target": target} | ({"draft": draft} if mode == "assistant" else {})
         self.mode = mode
@@ -81,7 +74,9 @@ class TransformersEngine:
         self.target = load_model(target, dtype=dtype, device=device, role="target")
         self.draft = load_model(draft, dtype=dtype, device=device, role="draft") if mode == "assistant" else None
         self.dtype = str(self.target.dtype).removeprefix("torch.")
-        self.early_exit_layer = checked_exit_layer(self.target, early_exit_layer) if mode == "early-exit" else None
+        self.early_exit_layer = (
+            asked.checked_exit_layer(self.target, early_exit_layer) if mode == "early-exit" else None
+        )
         self.checkpoint = checkpoint
         self.batch_size = batch_size
         self.is_slow = is_slow
@@ -117,29 +112,21 @@ class TransformersEngine:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        shown = {
-            Capability.GENERATE,
-            Capability.IN_PROCESS_RANDOMNESS,
-            Capability.SCORE,
-            Capability.SAMPLING,
-            Capability.SEED,
-            Capability.STOP,
+        is_watched = self.record_steps and self._is_watchable
+        has_draft_model = self.mode != "prompt-lookup"
+        shown = dict.fromkeys(_ALWAYS, True) | {
+            Capability.LOSSY_BY_DESIGN: bool(self.lossy_by_design or self.lossy_option),
+            Capability.LOAD_CHECKPOINT: self.checkpoint is not None,
+            Capability.TOKENIZER: self.mode == "assistant" and len(self.tokenizers) == 2,
+            Capability.TRACE: is_watched,
+            Capability.KV_LENGTH: is_watched,
+            Capability.POSITIONS: is_watched,
+            Capability.TARGET_PROBS: is_watched and self.record_laws,
+            Capability.DRAFT_PROBS: is_watched and self.record_laws and has_draft_model,
+            Capability.DRAFT_KV: is_watched and has_draft_model,
+            Capability.KV_ROWS: is_watched and self.record_kv_rows,
         }
-        if self.lossy_by_design or self.lossy_option:
-            shown.add(Capability.LOSSY_BY_DESIGN)
-        if self.checkpoint is not None:
-            shown.add(Capability.LOAD_CHECKPOINT)
-        if self.mode == "assistant" and len(self.tokenizers) == 2:
-            shown.add(Capability.TOKENIZER)
-        if self.record_steps and self._is_watchable:
-            shown |= {Capability.TRACE, Capability.KV_LENGTH, Capability.POSITIONS}
-            if self.record_laws:
-                shown.add(Capability.TARGET_PROBS)
-            if self.mode != "prompt-lookup":
-                shown |= {Capability.DRAFT_KV} | ({Capability.DRAFT_PROBS} if self.record_laws else set())
-            if self.record_kv_rows:
-                shown.add(Capability.KV_ROWS)
-        return frozenset(shown)
+        return frozenset(capability for capability, is_shown in shown.items() if is_shown)
 
     @property
     def _is_watchable(self) -> bool:
@@ -179,7 +166,7 @@ class TransformersEngine:
         drafter = {"assistant_model": self.draft} if speculate and self.draft is not None else {}
         self._set_draft_length()
         prompt = torch.tensor([request.prompt_token_ids], device=self.target.device)
-        with without_advice(), threads(self._num_threads), _seeded(request.seed, self.target.device):
+        with without_advice(), threads(self._num_threads), seeded(request.seed, self.target.device):
             sequence: torch.Tensor = self.target.generate(prompt, generation_config=config, **drafter)
         return sequence[0, prompt.shape[1] :]
 
@@ -197,7 +184,7 @@ class TransformersEngine:
     def prefill_kv_rows(self, model: str, token_ids: Sequence[int]) -> Array:
         """KV rows after one fresh pass over the tokens -> [layers, 2, tokens, heads, head_dim]."""
         ids = torch.tensor([tuple(token_ids)], device=self.target.device)
-        with threads(self._num_threads), torch.no_grad(), self._layers_of(model) as network:
+        with threads(self._num_threads), torch.no_grad(), self._network(model) as network:
             rows = network(input_ids=ids, use_cache=True).cache
         return cache_rows(rows)
 
@@ -229,24 +216,16 @@ class TransformersEngine:
         """The generation config of a request; requests that differ only in prompt and seed share one."""
         key = (request.sampling, request.max_new_tokens, request.eos_token_ids, speculate)
         if key not in self._configs:
-            options = sampling_options(request.sampling)
+            options = asked.sampling_options(request.sampling)
             options["max_new_tokens"] = request.max_new_tokens
             options["eos_token_id"] = list(request.eos_token_ids) or None
             if speculate:
-                options |= self._drafting_options()
+                options |= asked.drafting_options(
+                    self.mode, self.num_draft_tokens, self.early_exit_layer, self.ensemble_weight
+                )
             with quiet():
                 self._configs[key] = self._transformers.GenerationConfig(**(options | self._options))
         return self._configs[key]
-
-    def _drafting_options(self) -> dict[str, Any]:
-        options: dict[str, Any] = {}
-        if self.mode == "prompt-lookup":
-            options["prompt_lookup_num_tokens"] = self.num_draft_tokens
-        if self.mode == "early-exit":
-            options["assistant_early_exit"] = self.early_exit_layer
-        if self.ensemble_weight is not None:
-            options["assistant_ensemble_weight"] = self.ensemble_weight
-        return options
 
     def _set_draft_length(self) -> None:
         """Fixes the number of draft tokens, before every call: generate() adapts it, and that would be a memory.
@@ -258,30 +237,12 @@ class TransformersEngine:
         config.num_assistant_tokens_schedule = "constant"
         config.assistant_confidence_threshold = 0.0
 
-    @contextmanager
-    def _layers_of(self, model: str) -> Iterator[Any]:
-        """The network that plays the named part; an early exit's draft is the target's first layers."""
+    def _network(self, model: str) -> AbstractContextManager[Any]:
+        """What plays the named part; an early exit's draft is the target's first layers."""
         if model not in ("target", "draft"):
             raise UsageError(f"there is no model {model!r}; choose from target, draft")
         if model == "target" or self.mode == "assistant":
-            yield self.target if model == "target" else self.draft
-            return
+            return nullcontext(self.target if model == "target" else self.draft)
         if self.early_exit_layer is None:
             raise UsageError("prompt lookup has no draft model; ask for the target's rows")
-        config = getattr(self.target, self.target.base_model_prefix).config
-        num_layers, config.num_hidden_layers = config.num_hidden_layers, self.early_exit_layer
-        try:
-            yield self.target
-        finally:
-            config.num_hidden_layers = num_layers
-
-
-@contextmanager
-def _seeded(seed: int | None, device: torch.device) -> Iterator[None]:
-    """Seeds torch inside and restores its generators afterwards; without a seed nothing is touched."""
-    if seed is None:
-        yield
-        return
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
-        yield
+        return first_layers(self.target, self.early_exit_layer)

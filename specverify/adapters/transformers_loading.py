@@ -130,3 +130,25 @@ def _neutral_config(model: Any) -> Any:
     the text: SmolLM2 pads with the token that ends each turn of a chat.
     """
     return import_transformers().GenerationConfig(bos_token_id=model.generation_config.bos_token_id)
+
+
+@contextmanager
+def first_layers(model: Any, num_layers: int) -> Iterator[Any]:
+    """The model cut off after so many layers inside, and whole again afterwards."""
+    config = getattr(model, model.base_model_prefix).config
+    whole, config.num_hidden_layers = config.num_hidden_layers, num_layers
+    try:
+        yield model
+    finally:
+        config.num_hidden_layers = whole
+
+
+@contextmanager
+def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
+    """Seeds torch inside and restores its generators afterwards; without a seed nothing is touched."""
+    if seed is None:
+        yield
+        return
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield

@@ -50,3 +50,15 @@ def sampling_options(sampling: SamplingParams) -> dict[str, Any]:
         "top_p": sampling.top_p,
         "min_p": sampling.min_p or None,
     }
+
+
+def drafting_options(mode: str, num_draft_tokens: int, exit_layer: int | None, weight: float | None) -> dict[str, Any]:
+    """Options of generate() that switch speculation on; a draft model is an argument of its own."""
+    options: dict[str, Any] = {}
+    if mode == "prompt-lookup":
+        options["prompt_lookup_num_tokens"] = num_draft_tokens
+    if mode == "early-exit":
+        options["assistant_early_exit"] = exit_layer
+    if weight is not None:
+        options["assistant_ensemble_weight"] = weight
+    return options

@@ -10,6 +10,7 @@ from specverify.core.errors import UsageError
 from specverify.core.types import Request, SamplingParams
 
 EOS_OPTION = "eos_token_ids"
+_EXACT_TOKENS = 3
 
 
 class Purpose(enum.Enum):
@@ -81,26 +82,20 @@ def scenarios_of(subject: object, purpose: Purpose, *, default: Sequence[Scenari
 
 
 def default_scenarios(
-    prompts: Sequence[tuple[int, ...]],
-    eos_token_ids: tuple[int, ...],
-    *,
-    max_new_tokens: int = 48,
-    exact_new_tokens: int = 3,
-    exact_prompts: Sequence[tuple[int, ...]] | None = None,
+    prompts: Sequence[tuple[int, ...]], eos_token_ids: tuple[int, ...], *, max_new_tokens: int = 48
 ) -> tuple[Scenario, ...]:
     """Scenarios for any engine that has loaded a probe pair: plain sampling, each option by itself, end tokens.
 
-    exact_prompts: one of them per exact scenario, else the first of `prompts`. The exact scenarios all keep a small
-    top-k: that bounds the number of paths whatever the vocabulary.
+    The exact scenarios use the first prompt and a small top-k: that bounds the number of paths in any vocabulary.
     """
     streams = tuple(prompts)
-    short = tuple((exact_prompts or prompts)[:1])
+    short = streams[:1]
 
     def stream(name: str, option: str, sampling: SamplingParams, eos: tuple[int, ...] = ()) -> Scenario:
         return Scenario(name, Purpose.STREAM, sampling, streams, max_new_tokens, eos, option)
 
     def exact(name: str, option: str, sampling: SamplingParams, eos: tuple[int, ...] = ()) -> Scenario:
-        return Scenario(name, Purpose.EXACT, sampling, short, exact_new_tokens, eos, option)
+        return Scenario(name, Purpose.EXACT, sampling, short, _EXACT_TOKENS, eos, option)
 
     return (
         Scenario("greedy", Purpose.GREEDY, SamplingParams(temperature=0.0), streams, max_new_tokens),

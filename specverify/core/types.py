@@ -55,17 +55,6 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Proposal:
-    """Draft tokens and the laws they were drawn from.
-
-    draft_probs: [k, vocab], or None where the proposer is deterministic (n-gram): a point mass on each token.
-    """
-
-    draft_token_ids: tuple[int, ...]
-    draft_probs: Array | None = None
-
-
-@dataclass(frozen=True)
 class VerifyInput:
     """What a verify function is given.
 

@@ -12,7 +12,7 @@ import jinja2
 from specverify.core.errors import UsageError
 from specverify.core.outcomes import CheckResult, Outcome, Report
 from specverify.report.json import plain
-from specverify.report.plots import law_plot, margin_plot
+from specverify.report.plots import law_plot
 from specverify.report.text import render_result, render_summary
 
 
@@ -75,7 +75,6 @@ def _view(result: CheckResult) -> Mapping[str, Any]:
         "seconds": f"{result.seconds:.1f}",
         "known": result.known_failure,
         "rerun": result.rerun,
-        "plot": margin_plot(result.figures),
     }
 
 
