@@ -188,9 +188,20 @@ class FunctionSubject:
     def rounded_to(self, dtype: str) -> FunctionSubject:
         """The same function, fed laws that went through a narrower type first. Where its output law stays exactly
         what it was, that type is what it computes in."""
+        return self._with_dialect(rounding=dtype)
+
+    def in_float32(self) -> FunctionSubject | None:
+        """The same function fed float32 tensors, whose uniforms have 24 bits; None where it takes no float64 ones."""
+        if self.dtype != "float64" or not any(kind.startswith("torch") for kind in self.dialect.kinds.values()):
+            return None
+        other = self._with_dialect(dtype="float32")
+        other.dtype = "float32"
+        return other
+
+    def _with_dialect(self, **changes: Any) -> FunctionSubject:
         other = object.__new__(FunctionSubject)
         other.__dict__.update(self.__dict__)
-        other.dialect = replace(self.dialect, rounding=dtype)
+        other.dialect = replace(self.dialect, **changes)
         return other
 
 

@@ -82,6 +82,7 @@ EXACT: Mapping[str, tuple[str, ...]] = {
 # A required parameter of one of these names gets this value: with laws made by us, no other one is meant.
 NEUTRAL_VALUES: Mapping[str, Any] = {
     "temperature": 1.0, "temp": 1.0, "device": "cpu", "greedy": False, "eos_token_id": -1,
+    "is_done_candidate": False,
 }  # fmt: skip
 # Words after which "log" makes a law of log-probabilities, as in target_log_probs.
 AFTER_LOG = {"p", "q", "prob", "probs", "probability", "probabilities", "softmax"}

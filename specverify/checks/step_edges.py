@@ -16,6 +16,7 @@ from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind
 from specverify.core.types import VerifyInput
 from specverify.exact.edge import EdgeFailure, EdgeSource, possible_tokens, probe_edges
+from specverify.exact.program import NativeSource
 from specverify.laws.steps import draft_paths
 from specverify.laws.tree import path_rows
 
@@ -36,18 +37,18 @@ def step_edges(subject: Any, context: CheckContext) -> Iterator[Finding]:
     """Real generators are put into states whose next draws are all at the ends of their range.
 
     An exact law treats uniforms as a continuum, where a single value has no weight; generators are discrete. Laws
-    with zeros at both ends of the vocabulary are used, so that a draw that goes one token too far shows. One
-    impossible token is a proof, however rare.
+    with zeros at both ends of the vocabulary are used, so that a draw that goes one token too far shows. Draws of 24
+    bits or fewer reach the ends; float64 draws come within 2^-26 of them, because what needs an exact 0 in float64
+    happens once in 2^53 draws. A function of tensors is tried in float32 too.
     """
     failures: list[tuple[EdgeFailure, VerifyInput]] = []
     num_calls = 0
-    for scenario in (adapted(one, subject) for one in edge_scenarios()):
-        for tokens, _ in draft_paths(scenario.draft, scenario.num_drawn):
-            case = scenario.case(tokens)
-            program = _EdgeProgram(subject, scenario, tokens)
-            judge = possible_tokens(path_rows(scenario.target, tokens))
-            failures += [(found, case) for found in probe_edges(program, judge, num_draws=_DRAWS)]
-            num_calls += 2**_DRAWS
+    for form, scenario, tokens in _calls(subject):
+        case = scenario.case(tokens)
+        judge = possible_tokens(path_rows(scenario.target, tokens))
+        program = _EdgeProgram(form, scenario, tokens)
+        failures += [(found, case) for found in probe_edges(program, judge, num_draws=_DRAWS)]
+        num_calls += 2**_DRAWS
     context.exercised("edge-calls", num_calls)
     if not failures:
         context.worth(f"{num_calls} calls with draws at the ends of their range")
@@ -67,6 +68,27 @@ def step_edges(subject: Any, context: CheckContext) -> Iterator[Finding]:
         details={"pattern": list(failure.pattern), "draft_token_ids": list(case.draft_token_ids),
                  "reason": failure.reason, "num_failures": len(failures)},
     )  # fmt: skip
+
+
+def _calls(subject: VerifySubject) -> Iterator[tuple[VerifySubject, Scenario, tuple[int, ...]]]:
+    """Every draft of every case, to the function as it is called elsewhere and, where it takes them, in float32."""
+    narrow = subject.in_float32()
+    if narrow is not None and not _works(narrow):
+        narrow = None
+    for form in [subject] if narrow is None else [narrow, subject]:
+        for scenario in (adapted(one, form) for one in edge_scenarios()):
+            for tokens, _ in draft_paths(scenario.draft, scenario.num_drawn):
+                yield form, scenario, tokens
+
+
+def _works(subject: VerifySubject) -> bool:
+    """Whether an ordinary call goes through: a function may insist on float64."""
+    scenario = adapted(edge_scenarios()[0], subject)
+    try:
+        subject.call_rows([scenario.case((1,) * scenario.num_draft_tokens)], NativeSource(0))
+    except Exception:
+        return False
+    return True
 
 
 class _EdgeProgram:

@@ -1,8 +1,10 @@
-"""The ends of the random range: 0, the largest number below 1, and 1 itself, where off-by-one tokens and NaN live.
+"""The ends of the random range, where off-by-one tokens and NaN live.
 
 An enumerated law treats uniforms as a continuum; real generators are discrete, and a float32 uniform is 0 once in
 2^24 draws. The probe runs the program on real generators (numpy, torch and Python all use the Mersenne twister) that
-were put into states whose next words are all zeros or all ones, in every pattern over the first draws.
+were put into states whose next words are at either end, in every pattern over the first draws. Draws of 24 bits or
+fewer are then 0 or the largest number below 1; float64 draws come within 2^-26 of the ends and never to them, since
+what happens once in 2^53 draws happens to nobody.
 """
 
 from __future__ import annotations
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
 _NUM_WORDS = 624
 _NUM_PATTERNED = 256
 _ALL_ONES = 0xFFFFFFFF
+# Words with one bit set, which float64 draws see and narrower ones do not: numpy and Python shift the low bits out
+# (float32 by 8, float64 by 5 and 6), torch masks the high ones (float32 keeps 24, float64 21 of the first of two).
+_NUMPY_LOWEST = 1 << 5
+_TORCH_LOWEST = 1 << 24
 # How often a pattern comes before ordinary draws follow.
 _REPEATS = 4
 # Header of torch's CPU generator state: seed, words left, seeded, next word. Source: CPUGeneratorImplStateLegacy.
@@ -39,8 +45,9 @@ Judge = Callable[[Any], str]
 class EdgeFailure:
     """What went wrong where the draws were at the ends of their range.
 
-    pattern: successive draws, each "0", "1-" (the largest below 1) or "1" (only for uniforms given as an argument);
-    repeated as often as needed. output: what the program returned, None where it raised.
+    pattern: successive draws, each "0", "1-" (the largest below 1; both only nearly so for float64 draws) or "1" (only
+    for uniforms given as an argument); repeated as often as needed. output: what the program returned, None where it
+    raised.
     """
 
     pattern: tuple[str, ...]
@@ -56,12 +63,12 @@ class EdgeSource:
 
     def numpy_generator(self) -> np.random.Generator:
         bits = np.random.MT19937(0)
-        bits.state = {"bit_generator": "MT19937", "state": {"key": self._words(), "pos": 0}}
+        bits.state = {"bit_generator": "MT19937", "state": {"key": self._words(_NUMPY_LOWEST), "pos": 0}}
         return np.random.Generator(bits)
 
     def python_random(self) -> random.Random:
         generator = random.Random(0)
-        generator.setstate((3, (*self._words().tolist(), 0), None))
+        generator.setstate((3, (*self._words(_NUMPY_LOWEST).tolist(), 0), None))
         return generator
 
     def torch_generator(self) -> torch.Generator:
@@ -70,7 +77,8 @@ class EdgeSource:
         generator = torch.Generator()
         state = bytearray(generator.get_state().numpy().tobytes())
         _TORCH_HEADER.pack_into(state, 0, 0, _NUM_WORDS, 1, 0)
-        state[_TORCH_HEADER.size : _TORCH_HEADER.size + 8 * _NUM_WORDS] = self._words().astype("<u8").tobytes()
+        words = self._words(_TORCH_LOWEST).astype("<u8").tobytes()
+        state[_TORCH_HEADER.size : _TORCH_HEADER.size + len(words)] = words
         generator.set_state(torch.frombuffer(state, dtype=torch.uint8))
         return generator
 
@@ -84,9 +92,9 @@ class EdgeSource:
 
         return torch.from_numpy(self.uniforms(shape))
 
-    def _words(self) -> NDArray[np.uint32]:
-        """A block of the Mersenne twister that begins with zeros and ones, two words for each draw, 128 draws."""
-        outputs = [0 if end == "0" else _ALL_ONES for end in self.pattern for _ in range(2)]
+    def _words(self, lowest: int) -> NDArray[np.uint32]:
+        """A block of the Mersenne twister that begins with words at the ends, two for each draw, 128 draws."""
+        outputs = [lowest if end == "0" else _ALL_ONES ^ lowest for end in self.pattern for _ in range(2)]
         words = np.random.RandomState(0).randint(0, 2**32, size=_NUM_WORDS, dtype=np.uint32)
         # Ordinary words follow: samplers that try again (Gumbel at u = 0) would never end on ends alone.
         words[:_NUM_PATTERNED] = np.resize([_untempered(word) for word in outputs], _NUM_PATTERNED)

@@ -166,9 +166,10 @@ FAULTS: tuple[Fault, ...] = (
                "token_ids": tokens, "num_accepted": accepted + int(0 < accepted < len(drafts))}),
     _fault("verify-inputs-changed", "turns the caller's target law into the residual in place",
            "vllm-project/vllm-ascend#2881", residual_mass=_residual_in_place),
-    # At most the ratio is taken for below it, so a token of probability 0 passes when the uniform is 0.
+    # At most the ratio is taken for below it, so a token of probability 0 passes when the float32 uniform is 0.
     _fault("verify-accepts-impossible-at-zero", "accepts a token of target probability 0 when the uniform is 0",
            "vllm-project/vllm-ascend#13766 (the uniform 0 accepts everything)",
+           uniform=lambda self, rng, position: float(rng.random(dtype=np.float32)),
            accept_ratio=lambda self, draft, target, i, token: float(
                np.nextafter(_right_ratio(draft, target, i, token), np.inf))),
     _fault("verify-inverse-cdf-overruns", "returns the token after the last when the uniform is close to 1",

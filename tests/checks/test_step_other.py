@@ -74,7 +74,7 @@ def test_seeds_that_callers_choose_are_not_a_dependence():
 
 @pytest.mark.parametrize("name", ["verify-accepts-impossible-at-zero", "verify-inverse-cdf-overruns"])
 def test_edges_show_what_the_continuum_hides(name):
-    """A token that comes once in 2^53 draws is found, with the draws that give it."""
+    """A token that comes once in 2^24 draws is found, with the draws that give it."""
     finding = result_of("lossless.step-edges", FAULT[name].make()).findings[0]
 
     assert "uniforms" in finding.headline
