@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from specverify.core.types import VerifyInput
 from specverify.exact.program import RandomSource, SymbolicSource
 
 _FIXED_SEED = 20221130
+# Cases whose encoded laws are kept.
+_MOST_KEPT = 4096
 Cases = Sequence[VerifyInput]
 
 
@@ -26,8 +29,40 @@ def arguments_for(dialect: Dialect, cases: Cases, source: RandomSource, cache: A
     for name, make in dialect.arguments.items():
         arguments[name] = make(cases[0] if len(cases) == 1 else cases, source)
     for role, name in dialect.roles.items():
-        arguments[name] = _argument(role, name, dialect, cases, source, cache)
+        wanted = _Wanted(dialect.kinds.get(name, "numpy"), dialect, cases, source)
+        if role in _MADE_EACH_TIME:
+            arguments[name] = _MADE_EACH_TIME[role](wanted)
+        else:
+            arguments[name] = cache.copy_of(role, wanted)
     return arguments
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """One argument: its kind of array, and what it is made from."""
+
+    kind: str
+    dialect: Dialect
+    cases: Cases
+    source: Any
+
+    def ids(self, rows: Sequence[Sequence[int]]) -> Any:
+        return encode_ids([np.asarray(row, dtype=np.int64) for row in rows], self.kind, self.dialect.layout)
+
+    def floats(self, rows: Sequence[Any]) -> Any:
+        return encode_floats(rows, self.kind, self.dialect.dtype, self.dialect.layout, self.dialect.rounding)
+
+    @property
+    def lengths(self) -> list[int]:
+        return [len(case.draft_token_ids) for case in self.cases]
+
+    @property
+    def is_one_number(self) -> bool:
+        """Whether a single value of a single sequence is handed over as a plain number."""
+        return self.dialect.layout == "single" and self.kind != "torch"
+
+    def draw(self, law: Any) -> int:
+        return int(self.source.numpy_generator().choice(len(law), p=law))
 
 
 class ArgumentCache:
@@ -36,54 +71,20 @@ class ArgumentCache:
     Cases are kept alive here, so that their identity can serve as a key.
     """
 
-    def __init__(self, limit: int = 4096) -> None:
-        self._limit = limit
+    def __init__(self) -> None:
         self._made: dict[tuple[str, tuple[int, ...], int], tuple[Cases, Dialect, Any]] = {}
 
-    def copy_of(self, role: str, dialect: Dialect, cases: Cases, make: Callable[[], Any]) -> Any:
-        """A fresh copy of what `make` gives for these cases."""
-        if len(cases) > 2:
-            return make()
-        key = (role, tuple(map(id, cases)), id(dialect))
+    def copy_of(self, role: str, wanted: _Wanted) -> Any:
+        """A fresh copy of the argument."""
+        if len(wanted.cases) > 2:
+            return _encoded(role, wanted)
+        key = (role, tuple(map(id, wanted.cases)), id(wanted.dialect))
         found = self._made.get(key)
         if found is None:
-            if len(self._made) >= self._limit:
+            if len(self._made) >= _MOST_KEPT:
                 self._made.clear()
-            found = self._made[key] = (tuple(cases), dialect, make())
+            found = self._made[key] = (tuple(wanted.cases), wanted.dialect, _encoded(role, wanted))
         return fresh_copy(found[2])
-
-
-def _argument(role: str, name: str, dialect: Dialect, cases: Cases, source: RandomSource, cache: ArgumentCache) -> Any:
-    kind = dialect.kinds.get(name, "numpy")
-    if role in _RANDOM:
-        return _RANDOM[role](kind, dialect, cases, source)
-    if role in _SIZES:
-        return _SIZES[role](kind, dialect, cases)
-    return cache.copy_of(role, dialect, cases, lambda: _encoded(role, kind, dialect, cases))
-
-
-def _encoded(role: str, kind: str, dialect: Dialect, cases: Cases) -> Any:
-    if role in _IDS:
-        rows = [np.asarray(_IDS[role](case), dtype=np.int64) for case in cases]
-        return encode_ids(rows, kind, dialect.layout)
-    side, _, form = role.partition("_")
-    return _laws(side, form, kind, dialect, cases)
-
-
-def _laws(side: str, form: str, kind: str, dialect: Dialect, cases: Cases) -> Any:
-    if side == "draft" and any(case.draft_probs is None for case in cases):
-        return None
-    rows = []
-    for case in cases:
-        if side == "draft":
-            law = np.asarray(case.draft_probs, dtype=np.float64)
-        elif side == "bonus":
-            law = np.asarray(case.target_probs, dtype=np.float64)[-1]
-        else:
-            law = np.asarray(case.target_probs, dtype=np.float64)
-            law = law if dialect.target_rows == "k + 1" else law[:-1]
-        rows.append(in_form(law, form, finite=dialect.finite_logs))
-    return encode_floats(rows, kind, dialect.dtype, dialect.layout, dialect.rounding)
 
 
 _IDS: Mapping[str, Callable[[VerifyInput], Sequence[int]]] = {
@@ -94,110 +95,102 @@ _IDS: Mapping[str, Callable[[VerifyInput], Sequence[int]]] = {
 }
 
 
-def _rng(kind: str, dialect: Dialect, cases: Cases, source: RandomSource) -> Any:
-    if dialect.rng_kind == "torch":
+def _encoded(role: str, wanted: _Wanted) -> Any:
+    if role in _IDS:
+        return wanted.ids([_IDS[role](case) for case in wanted.cases])
+    side, _, form = role.partition("_")
+    if side == "draft" and any(case.draft_probs is None for case in wanted.cases):
+        return None
+    rows = []
+    for case in wanted.cases:
+        law = np.asarray(case.draft_probs if side == "draft" else case.target_probs, dtype=np.float64)
+        if side == "bonus":
+            law = law[-1]
+        elif side == "target" and wanted.dialect.target_rows != "k + 1":
+            law = law[:-1]
+        rows.append(in_form(law, form, finite=wanted.dialect.finite_logs))
+    return wanted.floats(rows)
+
+
+def _rng(wanted: _Wanted) -> Any:
+    source: RandomSource = wanted.source
+    if wanted.dialect.rng_kind == "torch":
         return source.torch_generator()
-    if dialect.rng_kind == "python":
-        return source.python_random()
-    if dialect.rng_kind == "function":
+    if wanted.dialect.rng_kind in ("python", "function"):
         generator = source.python_random()
-        return generator.random
+        return generator if wanted.dialect.rng_kind == "python" else generator.random
     return source.numpy_generator()
 
 
-def _seed(kind: str, dialect: Dialect, cases: Cases, source: RandomSource) -> int:
+def _seed(wanted: _Wanted) -> int:
     """A new seed a call; while the law is enumerated a fixed one, for the streams it opens are symbolic anyway."""
+    source = wanted.source
     if hasattr(source, "next_seed"):
         return int(source.next_seed())
     return _FIXED_SEED if isinstance(source, SymbolicSource) else int(source.numpy_generator().integers(2**31))
 
 
-def _uniforms(kind: str, dialect: Dialect, cases: Cases, source: RandomSource) -> Any:
-    num = len(cases[0].draft_token_ids) + int(dialect.num_uniforms == "k + 1")
-    return _uniform_array((num,), kind, dialect, cases, source)
+def _uniforms(wanted: _Wanted) -> Any:
+    return _uniform_array(wanted, (wanted.lengths[0] + int(wanted.dialect.num_uniforms == "k + 1"),))
 
 
-def _final_uniform(kind: str, dialect: Dialect, cases: Cases, source: RandomSource) -> Any:
-    if dialect.layout == "single" and kind != "torch":
-        return source.uniforms((1,))[0]
-    return _uniform_array((), kind, dialect, cases, source)
+def _final_uniform(wanted: _Wanted) -> Any:
+    return wanted.source.uniforms((1,))[0] if wanted.is_one_number else _uniform_array(wanted, ())
 
 
-def _uniform_array(shape: tuple[int, ...], kind: str, dialect: Dialect, cases: Cases, source: RandomSource) -> Any:
-    if dialect.layout == "batch":
-        shape = (len(cases), *shape)
-    elif dialect.layout == "flat":
-        shape = (len(cases) * (shape[0] if shape else 1),)
-    if kind.startswith("torch"):
+def _uniform_array(wanted: _Wanted, shape: tuple[int, ...]) -> Any:
+    if wanted.dialect.layout == "batch":
+        shape = (len(wanted.cases), *shape)
+    elif wanted.dialect.layout == "flat":
+        shape = (len(wanted.cases) * (shape[0] if shape else 1),)
+    if wanted.kind.startswith("torch"):
         import torch
 
-        uniforms = source.torch_uniforms(shape)
-        return (
-            uniforms if uniforms.dtype == getattr(torch, dialect.dtype) else uniforms.to(getattr(torch, dialect.dtype))
-        )
-    array = source.uniforms(shape)
-    return array.tolist() if kind == "list" else array
+        uniforms, dtype = wanted.source.torch_uniforms(shape), getattr(torch, wanted.dialect.dtype)
+        return uniforms if uniforms.dtype == dtype else uniforms.to(dtype)
+    array = wanted.source.uniforms(shape)
+    return array.tolist() if wanted.kind == "list" else array
 
 
-def _drawn_bonus(kind: str, dialect: Dialect, cases: Cases, source: RandomSource) -> Any:
-    drawn = [_draw(np.asarray(case.target_probs)[-1], source) for case in cases]
-    if dialect.layout == "single" and kind != "torch":
-        return drawn[0]
-    return encode_ids([np.asarray(drawn[:1] if dialect.layout == "single" else [token]) for token in drawn], kind,
-                      dialect.layout)  # fmt: skip
+def _drawn_bonus(wanted: _Wanted) -> Any:
+    drawn = [wanted.draw(np.asarray(case.target_probs)[-1]) for case in wanted.cases]
+    return drawn[0] if wanted.is_one_number else wanted.ids([[token] for token in drawn])
 
 
-def _drawn_targets(kind: str, dialect: Dialect, cases: Cases, source: RandomSource) -> Any:
-    rows = [np.asarray([_draw(law, source) for law in np.asarray(case.target_probs)]) for case in cases]
-    return encode_ids(rows, kind, dialect.layout)
+def _drawn_targets(wanted: _Wanted) -> Any:
+    return wanted.ids([[wanted.draw(law) for law in np.asarray(case.target_probs)] for case in wanted.cases])
 
 
-def _draw(law: Any, source: RandomSource) -> int:
-    return int(source.numpy_generator().choice(len(law), p=law))
+def _chosen_probs(wanted: _Wanted, form: str) -> Any:
+    """The draft law at the draft tokens."""
+    rows = []
+    for case in wanted.cases:
+        tokens = list(case.draft_token_ids)
+        rows.append(in_form(np.asarray(case.draft_probs)[np.arange(len(tokens)), tokens], form))
+    return wanted.floats(rows)
 
 
-_RANDOM: Mapping[str, Callable[[str, Dialect, Cases, Any], Any]] = {
+def _num_drafts(wanted: _Wanted) -> Any:
+    """An integer; one for each row where the parameter takes an array or the rows lie end to end."""
+    if wanted.dialect.layout == "flat" or wanted.kind == "array per row":
+        if wanted.kind in ("list", "numpy"):
+            return wanted.lengths
+        return encode_ids([np.asarray(wanted.lengths)], "torch", "single")
+    return wanted.lengths[0]
+
+
+_MADE_EACH_TIME: Mapping[str, Callable[[_Wanted], Any]] = {
     "rng": _rng,
     "seed": _seed,
     "uniforms": _uniforms,
     "final_uniform": _final_uniform,
     "bonus_token_id": _drawn_bonus,
     "target_token_ids": _drawn_targets,
-}
-
-
-def _chosen_probs(form: str) -> Callable[[str, Dialect, Cases], Any]:
-    def make(kind: str, dialect: Dialect, cases: Cases) -> Any:
-        rows = [
-            in_form(
-                np.asarray(case.draft_probs)[np.arange(len(case.draft_token_ids)), list(case.draft_token_ids)], form
-            )
-            for case in cases
-        ]
-        return encode_floats(rows, kind, dialect.dtype, dialect.layout, dialect.rounding)
-
-    return make
-
-
-def _num_drafts(kind: str, dialect: Dialect, cases: Cases) -> Any:
-    """An integer; one for each row where the parameter takes an array or the rows lie end to end."""
-    lengths = [len(case.draft_token_ids) for case in cases]
-    if dialect.layout == "flat" or kind == "array per row":
-        return lengths if kind in ("list", "numpy") else encode_ids([np.asarray(lengths)], "torch", "single")
-    return lengths[0]
-
-
-def _cumulative(kind: str, dialect: Dialect, cases: Cases) -> Any:
-    sums = np.cumsum([len(case.draft_token_ids) for case in cases])
-    return encode_ids([sums], kind, "single")
-
-
-_SIZES: Mapping[str, Callable[[str, Dialect, Cases], Any]] = {
-    "draft_token_probs": _chosen_probs("probs"),
-    "draft_token_logprobs": _chosen_probs("logprobs"),
+    "draft_token_probs": lambda wanted: _chosen_probs(wanted, "probs"),
+    "draft_token_logprobs": lambda wanted: _chosen_probs(wanted, "logprobs"),
     "num_draft_tokens": _num_drafts,
-    "cumulative_num_draft_tokens": _cumulative,
-    "max_num_draft_tokens": lambda kind, dialect, cases: max(len(case.draft_token_ids) for case in cases),
-    "num_prefix_tokens": lambda kind, dialect, cases: len(PREFIX_TOKEN_IDS),
-    "vocab_size": lambda kind, dialect, cases: int(np.asarray(cases[0].target_probs).shape[-1]),
+    "cumulative_num_draft_tokens": lambda wanted: encode_ids([np.cumsum(wanted.lengths)], wanted.kind, "single"),
+    "max_num_draft_tokens": lambda wanted: max(wanted.lengths),
+    "num_prefix_tokens": lambda wanted: len(PREFIX_TOKEN_IDS),
+    "vocab_size": lambda wanted: int(np.asarray(wanted.cases[0].target_probs).shape[-1]),
 }

@@ -24,7 +24,7 @@ from specverify.adapters.transformers_loading import (
     threads,
     without_advice,
 )
-from specverify.adapters.transformers_options import MODES
+from specverify.adapters.transformers_options import MODES, checked_exit_layer
 from specverify.adapters.transformers_recorder import StepRecorder, cache_rows
 from specverify.core.capabilities import Capability
 from specverify.core.errors import UsageError
@@ -75,7 +75,7 @@ class TransformersEngine:
         self.draft = load_model(draft, dtype=dtype, device=device, role="draft") if mode == "assistant" else None
         self.dtype = str(self.target.dtype).removeprefix("torch.")
         self.early_exit_layer = (
-            asked.checked_exit_layer(self.target, early_exit_layer) if mode == "early-exit" else None
+            checked_exit_layer(self.target, early_exit_layer) if mode == "early-exit" else None
         )
         self.checkpoint = checkpoint
         self.batch_size = batch_size
