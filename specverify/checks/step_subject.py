@@ -1,4 +1,4 @@
-"""One case of a verify step; what the step checks ask of a verify function, whatever its dialect, and how they call it."""
+"""One case of a verify step; what the step checks ask of a verify function, whatever its dialect."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class VerifySubject(Protocol):
     takes_draft_law: whether the accept rule may use the draft law; if not, each draft must be lossless by itself.
     draft_law_is_optional: it may also be left out. takes_all_uniforms: every draw is handed over. draws_inside: it may
     draw by itself. decides_only: it only decides how many drafts to accept. dtype: of the laws it is given. law_seen:
-    a law as it gets it. rounded_to: the same function, fed laws that went through a narrower type first. in_float32: the
-    same function fed float32 tensors, None where it takes none.
+    a law as it gets it. rounded_to: the same function, fed laws that went through a narrower type first. in_float32:
+    the same function fed float32 tensors, None where it takes none.
     """
 
     name: str
