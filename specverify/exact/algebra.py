@@ -21,6 +21,8 @@ from specverify.exact.symbols import (
     Floats,
     Form,
     Symbols,
+    every,
+    some,
 )
 
 _QUIET: dict[str, Any] = {"divide": "ignore", "invalid": "ignore", "over": "ignore", "under": "ignore"}
@@ -34,8 +36,9 @@ def through_rows(function: Operation) -> Operation:
 
     @functools.wraps(function)
     def wrapper(*args: Any) -> Any:
-        if any(np.ndim(arg.variable if isinstance(arg, Symbols) else 0.0 if arg is None else arg) for arg in args):
-            return function(*args)
+        for arg in args:
+            if arg is not None and type(arg) is not float and (arg.ndim if type(arg) is Symbols else np.ndim(arg)):
+                return function(*args)
         rows = [arg.reshaped((1,)) if isinstance(arg, Symbols) else arg for arg in args]
         result = function(*rows)
         if isinstance(result, tuple):
@@ -52,7 +55,7 @@ def shift(block: Symbols, number: Any) -> Symbols:
     shape = block.shape if not numbers.ndim else np.broadcast_shapes(block.shape, numbers.shape)
     variable, kind, mirror, a, b, c, parent = block.broadcast(shape).columns
     form = block.form[0]
-    if form is not None and np.isfinite(numbers).all():
+    if form is not None and every(np.isfinite(numbers)):
         return Symbols(
             block.run, variable, kind, mirror, a + numbers, b, c, parent, form=[form._replace(is_pure=False)]
         )
@@ -72,12 +75,12 @@ def scale(block: Symbols, number: Any) -> Symbols:
     if form is not None:
         with np.errstate(**_QUIET):
             new_a, new_b = a * numbers, b * numbers
-        if np.isfinite(new_a).all() and np.isfinite(new_b).all():
-            if new_b.all():
-                form = form._replace(is_pure=form.is_pure and bool((new_b > 0.0).all()))
+        if every(np.isfinite(new_a)) and every(np.isfinite(new_b)):
+            if every(new_b):
+                form = form._replace(is_pure=form.is_pure and every(new_b > 0.0))
             else:  # a factor 0, or a product that underflows, makes a constant
                 variable = np.where(new_b == 0.0, CONSTANT, variable)
-                is_pure = form.is_pure and not bool((new_b < 0.0).any())
+                is_pure = form.is_pure and not some(new_b < 0.0)
                 form = form._replace(is_pure=is_pure, is_full=False)
             return Symbols(block.run, variable, kind, mirror, new_a, new_b, c, parent, form=[form])
     numbers = np.broadcast_to(numbers, shape)
@@ -85,14 +88,14 @@ def scale(block: Symbols, number: Any) -> Symbols:
     with np.errstate(**_QUIET):
         new_a, new_b = a * numbers, b * numbers
     odd = symbolic & ~np.isfinite(numbers)
-    if odd.any():
+    if some(odd):
         low, high = value_bounds(wide)
         signs = np.where(low >= 0.0, 1.0, np.where(high <= 0.0, -1.0, np.nan))
-        if bool((odd & np.isnan(signs) & ~np.isnan(numbers)).any()):
+        if some(odd & np.isnan(signs) & ~np.isnan(numbers)):
             raise block.run.refuse("a random value of unknown sign is multiplied by infinity", "multiply")
         with np.errstate(**_QUIET):
             new_a = np.where(odd, signs * numbers, new_a)
-    if bool((symbolic & ~odd & ~(np.isfinite(new_a) & np.isfinite(new_b))).any()):
+    if some(symbolic & ~odd & ~(np.isfinite(new_a) & np.isfinite(new_b))):
         raise block.run.refuse("a multiplication of a random value overflows", "multiply")
     # Where b underflows to 0 the value is the constant a to within the smallest float.
     variable = np.where(odd | (new_b == 0.0), CONSTANT, variable)
@@ -147,7 +150,7 @@ def exp(block: Symbols) -> Symbols:
     with np.errstate(**_QUIET):
         exp_a = np.exp(a)
     simple = is_log_uniform | is_log_exponential
-    if bool((simple & ~np.isfinite(exp_a)).any()):
+    if some(simple & ~np.isfinite(exp_a)):
         raise block.run.refuse("the exponential of a random value overflows", "exp")
     # exp(a + b E) = e^a Z^-b, and exp(a + b log E) = e^a E^b.
     result = Symbols(
@@ -171,7 +174,7 @@ def power(block: Symbols, exponent: Any) -> Symbols:
     is_simple = form is not None and form.is_pure and form.is_full and form.kind <= POWER_E
     if form is not None and is_simple and not exponents.ndim and exponents != 0.0:
         factor = block.b**exponents
-        if np.isfinite(factor).all() and factor.all():
+        if every(np.isfinite(factor)) and every(factor):
             variable, kind, mirror, a, _, c, parent = block.columns
             new_form = form._replace(c=form.c * float(exponents))
             return Symbols(block.run, variable, kind, mirror, a, factor, c * exponents, parent, form=[new_form])
@@ -186,7 +189,7 @@ def power(block: Symbols, exponent: Any) -> Symbols:
     with np.errstate(**_QUIET):
         number = np.where(exponents == 0.0, 1.0, np.power(a, exponents))
         factor = np.power(b, exponents)
-    if bool((simple & ~np.isfinite(factor)).any()):
+    if some(simple & ~np.isfinite(factor)):
         raise block.run.refuse("a power of a random value overflows", "power")
     result = Symbols(
         block.run,
@@ -207,12 +210,12 @@ def add(first: Symbols, second: Symbols) -> Symbols:
     shape = np.broadcast_shapes(first.shape, second.shape)
     first, second = first.broadcast(shape), second.broadcast(shape)
     both = (first.variable >= 0) & (second.variable >= 0)
-    if bool(both.any()):
+    if some(both):
         alike = (
             (first.variable == second.variable) & (first.kind == second.kind) & (first.mirror == second.mirror)
             & (first.c == second.c) & (first.kind <= LOG_E)
         )  # fmt: skip
-        if not bool((alike | ~both).all()):
+        if not every(alike | ~both):
             same = bool((first.variable == second.variable)[both].any())
             raise first.run.refuse(
                 "a sum or comparison of two different functions of one random value" if same
@@ -232,14 +235,14 @@ def add(first: Symbols, second: Symbols) -> Symbols:
 @through_rows
 def multiply(first: Symbols, second: Symbols) -> Symbols:
     """Product of two blocks: at most one of the two entries at each place may be a symbol."""
-    if first.form[0] is not None and bool((second.variable < 0).all()):
+    if first.form[0] is not None and every(second.variable < 0):
         return scale(first, second.a)
-    if second.form[0] is not None and bool((first.variable < 0).all()):
+    if second.form[0] is not None and every(first.variable < 0):
         return scale(second, first.a)
     shape = np.broadcast_shapes(first.shape, second.shape)
     first, second = first.broadcast(shape), second.broadcast(shape)
     symbolic = first.variable >= 0
-    if bool((symbolic & (second.variable >= 0)).any()):
+    if some(symbolic & (second.variable >= 0)):
         raise first.run.refuse("a product or ratio of two random values has no closed form", "multiply")
     number = np.where(symbolic, second.a, first.a)
     columns = (np.where(symbolic, x, y) for x, y in zip(first.columns, second.columns, strict=True))
@@ -263,7 +266,7 @@ def evaluate(block: Symbols, uniforms: Floats) -> Floats:
         exponential = np.where(mirror, -np.log1p(-uniforms), -np.log(uniforms)) + 0.0
         core = np.where(kind == POWER_U, base**c, np.where(kind == POWER_E, exponential**c, np.log(exponential)))
         nested = (kind >= NEST_LOG) & (variable >= 0)
-        if nested.any():
+        if some(nested):
             inner = evaluate(block.run.table.take(block.parent[nested]), np.broadcast_to(uniforms, block.shape)[nested])
             kinds = kind[nested]
             core[nested] = np.where(
@@ -277,7 +280,7 @@ def _mirrored(block: Symbols) -> Symbols:
     """a - a Z rewritten as a (1 - Z), so that log(1 - u) stays in the family."""
     affine = (block.variable >= 0) & (block.kind == POWER_U) & (block.c == 1.0)
     flips = affine & (block.a == -block.b) & (block.a != 0.0)
-    if not flips.any():
+    if not some(flips):
         return block
     return Symbols(
         block.run, block.variable, block.kind, block.mirror ^ flips, np.where(flips, 0.0, block.a),
@@ -296,7 +299,7 @@ def _without_tiny_offsets(block: Symbols) -> Symbols:
         (block.variable >= 0) & (block.kind <= POWER_E) & (block.c == 1.0) & (block.a != 0.0)
         & (offset < block.run.budget.clip_mass)
     )  # fmt: skip
-    if not tiny.any():
+    if not some(tiny):
         return block
     block.run.clipped_mass += float(offset[tiny].sum())
     offsets = np.where(tiny, 0.0, block.a)
@@ -305,7 +308,7 @@ def _without_tiny_offsets(block: Symbols) -> Symbols:
 
 def _always_negative_is_nan(block: Symbols, result: Symbols) -> None:
     negative_entries = (block.variable >= 0) & (block.kind <= POWER_E) & (block.a == 0.0) & (block.b < 0.0)
-    if negative_entries.any():
+    if some(negative_entries):
         result.variable[negative_entries] = CONSTANT
         result.a[negative_entries] = np.nan
 
@@ -315,12 +318,12 @@ def _nested(
     exponents: Floats | None = None,
 ) -> Symbols:  # fmt: skip
     """Fills the entries that have no simple form with a reference to the row they are a function of."""
-    if not nested.any():
+    if not some(nested):
         return result
     entries = block[nested]
     if kind != NEST_EXP:
         low, _ = value_bounds(entries)
-        if not bool((low >= 0.0).all()):
+        if not every(low >= 0.0):
             raise block.run.refuse("the argument may be negative", operation)
     rows = block.run.table.append(entries)
     for column, value in zip(

@@ -26,6 +26,8 @@ from specverify.exact.symbols import (
     Floats,
     Form,
     Symbols,
+    every,
+    some,
 )
 
 _QUIET: dict[str, Any] = {"divide": "ignore", "invalid": "ignore", "over": "ignore", "under": "ignore"}
@@ -33,7 +35,7 @@ _COMPARE = {"less": np.less, "less_equal": np.less_equal, "greater": np.greater,
             "equal": np.equal, "not_equal": np.not_equal}  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)  # not frozen, as Symbols
 class Conditions:
     """A block of events on single variables, columns of one shape.
 
@@ -130,7 +132,7 @@ def thresholds(block: Symbols, numbers: Floats) -> tuple[Floats, NDArray[np.bool
     # E falls as Z rises, and Z falls as U rises where it is mirrored.
     increasing = grows ^ ((kind == POWER_E) | (kind == LOG_E)) ^ mirror
     nested = (kind >= NEST_LOG) & (block.variable >= 0)
-    if nested.any():
+    if some(nested):
         inner_kind, inner_core = kind[nested], core[nested]
         with np.errstate(**_QUIET):
             inner = np.where(
@@ -149,7 +151,7 @@ def thresholds(block: Symbols, numbers: Floats) -> tuple[Floats, NDArray[np.bool
 
 def _simple_thresholds(form: Form, block: Symbols, numbers: Floats) -> tuple[Floats, NDArray[np.bool_]] | None:
     """As thresholds, for blocks of one common form and numbers without NaN; None where it does not apply."""
-    if form.kind > LOG_E or not form.is_full or np.isnan(numbers).any():
+    if form.kind > LOG_E or not form.is_full or some(np.isnan(numbers)):
         return None
     with np.errstate(**_QUIET):
         core = numbers / block.b if form.is_pure else (numbers - block.a) / block.b
@@ -185,7 +187,7 @@ def clamp(block: Symbols, low: Any, high: Any) -> Symbols:
         mass = np.where(clipped.variable >= 0, np.where(clipped.below, share, 1.0 - share), 0.0)
         ignorable = mass < block.run.budget.clip_mass
         block.run.clipped_mass += float(mass[ignorable].sum())
-        if not ignorable.all():
+        if not every(ignorable):
             block.form[0] = None
         for position in zip(*np.nonzero(~ignorable), strict=True):
             is_below = block.run.decide_clamp(int(clipped.variable[position]), float(clipped.threshold[position]))
@@ -205,10 +207,10 @@ def race(block: Symbols, *, largest: bool, operation: str) -> tuple[NDArray[np.i
     symbolic = block.variable >= 0
     constants = np.where(symbolic, -np.inf if largest else np.inf, block.a)
     certain = np.zeros(0, dtype=np.int64)
-    if np.isnan(constants).any():  # argmax and argmin both return the first NaN
+    if some(np.isnan(constants)):  # argmax and argmin both return the first NaN
         return array([int(np.isnan(constants).argmax())]), certain, np.ones(1)
     best = int(constants.argmax() if largest else constants.argmin())
-    if not symbolic.any():
+    if not some(symbolic):
         return array([best]), certain, np.ones(1)
     positions = np.flatnonzero(symbolic)
     entries = block[positions]

@@ -23,15 +23,9 @@ class SymbolArray(Standin):
 
     def __init__(self, block: Symbols, dtype: Any = np.float64) -> None:
         self.block = block
+        self.run = block.run
+        self.shape = block.variable.shape
         self.dtype = np.dtype(dtype)
-
-    @property
-    def run(self) -> Run:  # type: ignore[override]
-        return self.block.run
-
-    @property
-    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
-        return self.block.shape
 
     def reorganised(self, move: Callable[[NDArray[Any]], NDArray[Any]]) -> SymbolArray:
         columns = (move(column) for column in self.block.columns)

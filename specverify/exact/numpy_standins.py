@@ -100,7 +100,12 @@ class Standin(NDArrayOperatorsMixin):
 
     def along(self, axis: int | None, function: Callable[[Any], Any], *, keepdims: bool = False) -> Any:
         """function of every row along the axis (of everything where it is None), as DeferredArray or scalar."""
-        rows = self.ravel() if axis is None else self.reorganised(lambda column: np.moveaxis(column, axis, -1))
+        if len(self.shape) == 1 and axis in (None, 0, -1):
+            rows: Any = self
+        elif axis is None:
+            rows = self.ravel()
+        else:
+            rows = self.reorganised(lambda column: np.moveaxis(column, axis, -1))
         if rows.ndim == 1:
             value = function(rows)
             return DeferredArray.of(self.run, value, (1,) * self.ndim) if keepdims else deferred.shown(value)

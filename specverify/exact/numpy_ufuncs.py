@@ -16,7 +16,7 @@ from specverify.exact.numpy_arrays import SymbolArray, as_block
 from specverify.exact.numpy_standins import ConditionArray, DeferredArray, decided
 from specverify.exact.run import Run
 from specverify.exact.scalar import Symbol, from_block, mirrored
-from specverify.exact.symbols import Symbols
+from specverify.exact.symbols import Symbols, every
 
 _Block = Callable[[Symbols], Symbols]
 
@@ -137,7 +137,7 @@ def compare(run: Run, name: str, first: Any, second: Any) -> Any:
     else:
         number = asarray(decided(second), dtype=np.float64)
     result = conditions.compare(block, name, number)
-    if bool((result.variable < 0).all()):
+    if every(result.variable < 0):
         return result.below[()]
     if result.shape == ():
         return Condition(run, int(result.variable), float(result.threshold), bool(result.below))
@@ -168,9 +168,9 @@ def _divided(block: Symbols, number: Any) -> Symbols:
 
 def _absolute(block: Symbols) -> Symbols:
     low, high = algebra.value_bounds(block)
-    if bool((low >= 0.0).all()):
+    if every(low >= 0.0):
         return block
-    if bool((high <= 0.0).all()):
+    if every(high <= 0.0):
         return algebra.negative(block)
     raise block.run.refuse("the absolute value of a random number of unknown sign", "numpy.absolute")
 
@@ -229,7 +229,7 @@ def _connected(run: Run, name: str, first: Any, second: Any) -> Any:
 
 
 def _wrapped(block: Symbols) -> Any:
-    if bool((block.variable < 0).all()):
+    if every(block.variable < 0):
         return block.a.copy()[()]
     if block.shape == ():
         return from_block(block)

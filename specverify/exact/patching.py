@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -56,7 +57,8 @@ def _replace_copies(originals: dict[int, tuple[Any, Any]]) -> list[tuple[Any, st
 
 def live_objects(types: tuple[type, ...]) -> list[Any]:
     """Objects of exactly these types that are alive now, such as generators that a module made when it was imported."""
-    return [thing for thing in gc.get_objects() if type(thing) in types]
+    things = gc.get_objects()
+    return list(itertools.compress(things, map(frozenset(types).__contains__, map(type, things))))
 
 
 def is_own_caller(frame: FrameType) -> bool:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from specverify.exact.conditions import Conditions, race, thresholds
 from specverify.exact.deferred import Deferred, Function, Get, conjunction, disjunction, total
 from specverify.exact.leaves import Condition, Piecewise, Race
-from specverify.exact.symbols import POWER_U, Floats, Symbols
+from specverify.exact.symbols import POWER_U, Floats, Symbols, every, some
 
 # Below this many entries, conditions of mixed direction on one variable are evaluated on every cell.
 _MAX_MIXED = 512
@@ -59,7 +59,7 @@ def first_true(conditions: Conditions, default: int = 0) -> int | Deferred:
     if not len(open_positions):
         return fallback
     candidates = conditions[open_positions]
-    if bool((candidates.variable == candidates.variable[0]).all()):
+    if every(candidates.variable == candidates.variable[0]):
         return _first_of_one_variable(candidates, open_positions, fallback)
     parts = entries(candidates)
 
@@ -73,10 +73,10 @@ def count_true(conditions: Conditions) -> int | Deferred:
     """How many entries are true."""
     open_entries = conditions.variable >= 0
     certain = int((~open_entries & conditions.below).sum())
-    if not open_entries.any():
+    if not some(open_entries):
         return certain
     candidates = conditions[open_entries]
-    if bool((candidates.variable == candidates.variable[0]).all()):
+    if every(candidates.variable == candidates.variable[0]):
         edges = np.sort(np.unique(candidates.threshold))
         below = np.sort(candidates.threshold[candidates.below])
         above = np.sort(candidates.threshold[~candidates.below])

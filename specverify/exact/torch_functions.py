@@ -10,7 +10,7 @@ import numpy as np
 
 from specverify.exact import algebra
 from specverify.exact.scalar import Symbol
-from specverify.exact.symbols import Symbols, where
+from specverify.exact.symbols import Symbols, some, where
 
 _QUIET: dict[str, Any] = {"divide": "ignore", "invalid": "ignore", "over": "ignore", "under": "ignore"}
 
@@ -45,7 +45,7 @@ def _product(first: Symbols, second: Symbols) -> Symbols:
         return algebra.scale(first, second.a)
     if (first.variable < 0).all():
         return algebra.scale(second, first.a)
-    if bool(((first.variable >= 0) & (second.variable >= 0)).any()):
+    if some((first.variable >= 0) & (second.variable >= 0)):
         raise first.run.refuse("a product of two random values has no closed form", "mul")
     return where(second.variable < 0, algebra.scale(first, second.a), algebra.scale(second, first.a))
 
@@ -69,7 +69,7 @@ def _power(first: Symbols, second: Symbols) -> Symbols:
 def _absolute(block: Symbols) -> Symbols:
     low, high = algebra.value_bounds(block)
     symbolic = block.variable >= 0
-    if bool((symbolic & (low < 0.0) & (high > 0.0)).any()):
+    if some(symbolic & (low < 0.0) & (high > 0.0)):
         raise block.run.refuse("the absolute value of a random value of either sign is not monotone", "abs")
     return algebra.scale(block, np.where(symbolic & (high <= 0.0), -1.0, 1.0))
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from specverify.exact import algebra, conditions
 from specverify.exact.deferred import Deferred, resolved
 from specverify.exact.scalar import Symbol, floor, mirrored
-from specverify.exact.symbols import Symbols, where
+from specverify.exact.symbols import Symbols, some, where
 from specverify.exact.torch_elements import Ids
 from specverify.exact.torch_functions import BINARY, UNARY
 from specverify.exact.torch_memory import to_numbers
@@ -153,7 +153,7 @@ def extreme(call: Call) -> Any:
     result = call.native()
     shape = tuple(result.shape)
     left, right = state.block(first, shape), state.block(second, shape)
-    if bool(((left.variable >= 0) & (right.variable >= 0)).any()):
+    if some((left.variable >= 0) & (right.variable >= 0)):
         raise call.refuse("the smaller or larger of two random values has no closed form")
     lead = left.variable >= 0
     block, bounds = where(lead, left, right), np.where(lead, right.a, left.a)
