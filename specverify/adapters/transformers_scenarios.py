@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from specverify.adapters.telling_prompts import DraftLaw, TellingPrompt, find_te
 from specverify.adapters.transformers import MODES, TransformersEngine
 from specverify.core.errors import UsageError
 from specverify.core.randomness import Streams
-from specverify.core.scenario import EOS_OPTION, Purpose, Scenario
+from specverify.core.scenario import EOS_OPTION, Purpose, Scenario, default_scenarios
 from specverify.core.types import SamplingParams
 from specverify.probe import ProbePair, default_probe, load_probe
 from specverify.probe.weights import FIRST_WORD
@@ -34,13 +35,6 @@ _EXACT_OPTIONS: dict[str, tuple[str, SamplingParams]] = {
 # penalty lowers the tokens of the prompt, top-k then forbids all of them, and nothing is ever drafted: narrow by min-p.
 _LOOKUP_OPTIONS = _EXACT_OPTIONS | {
     "repetition penalty 1.5": ("repetition_penalty", SamplingParams(min_p=0.5, repetition_penalty=1.5)),
-}
-_STREAM_OPTIONS = {
-    "plain": ("", SamplingParams()),
-    "temperature 0.7": ("temperature", SamplingParams(temperature=0.7)),
-    "top-k 5": ("top_k", SamplingParams(top_k=5)),
-    "top-p 0.8": ("top_p", SamplingParams(top_p=0.8)),
-    "repetition penalty 1.3": ("repetition_penalty", SamplingParams(repetition_penalty=1.3)),
 }
 _NUM_CANDIDATES = 48
 
@@ -105,23 +99,18 @@ def probe_scenarios(pair: ProbePair, mode: str) -> tuple[Scenario, ...]:
     """What an engine with this pair is asked: greedy, streams of every option, and exact scenarios of every option."""
     prompts = pair.lookup_prompts if mode == "prompt-lookup" else pair.prompts
     telling = telling_prompt(pair, mode)
-    greedy = Scenario("greedy", Purpose.GREEDY, SamplingParams(temperature=0.0), prompts, _GREEDY_TOKENS)
-    streams = [
-        Scenario(name, Purpose.STREAM, sampling, prompts, _STREAM_TOKENS, option=option)
-        for name, (option, sampling) in _STREAM_OPTIONS.items()
-    ]
-    end = (telling.end_token_id,)
-    streams.append(Scenario("end token", Purpose.STREAM, SamplingParams(), prompts, _STREAM_TOKENS, end, EOS_OPTION))
-    short = (telling.token_ids,)
-    exact = [
+    end, short = (telling.end_token_id,), (telling.token_ids,)
+    standard = default_scenarios(prompts, end, max_new_tokens=_STREAM_TOKENS)
+    return (
+        *(replace(one, max_new_tokens=_GREEDY_TOKENS) for one in standard if one.purpose is Purpose.GREEDY),
+        *(one for one in standard if one.purpose is Purpose.STREAM),
         Scenario("plain", Purpose.EXACT, _EXACT_PLAIN, short, _EXACT_TOKENS),
         *(
             Scenario(name, Purpose.EXACT, sampling, short, _EXACT_TOKENS, option=option)
             for name, (option, sampling) in _exact_options(mode).items()
         ),
         Scenario("end token", Purpose.EXACT, _EXACT_PLAIN, short, _EXACT_TOKENS, end, EOS_OPTION),
-    ]
-    return (greedy, *streams, *exact)
+    )
 
 
 def telling_prompt(pair: ProbePair, mode: str) -> TellingPrompt:
