@@ -25,6 +25,7 @@ from specverify.exact.law import enumerate_law
 from specverify.exact.program import NativeSource, RandomSource, Shape
 from specverify.laws.sequence import total_variation
 from specverify.stats.budget import alarm_threshold
+from specverify.stats.design import pair_detectable_tv
 from specverify.stats.pair import PairBetting
 
 # Pairs of ordinary calls where the joint law cannot be enumerated; a shared uniform shows within a few hundred.
@@ -202,6 +203,7 @@ def _sampled(pair: _Pair, reason: str, context: CheckContext) -> Iterator[Findin
     generator = context.streams.generator("random.draws-independent", what)
     limit = alarm_threshold(context.alpha / 2)
     num_pairs = int(_PAIRS * context.effort)
+    values: set[tuple[Emitted, Emitted]] = set()
     for number in range(num_pairs):
         context.progress("pairs of calls", number, num_pairs)
         one, other = pair.sampled(generator)
@@ -209,6 +211,7 @@ def _sampled(pair: _Pair, reason: str, context: CheckContext) -> Iterator[Findin
         if other != stranger:
             context.exercised("random-pairs")
         betting.update([(one, other)], [(one, stranger)])
+        values |= {(one, other), (one, stranger)}
         if betting.log_e >= limit:
             yield Finding(
                 headline=f"{what.capitalize()}, {pair.scenario.size}, draft {list(pair.drafts)}: outputs go together.",
@@ -218,4 +221,9 @@ def _sampled(pair: _Pair, reason: str, context: CheckContext) -> Iterator[Findin
                 details={"pair": what, "log_e": betting.log_e, "num_pairs": number + 1},
             )
             return
-    context.worth(f"{what}: not refuted in {num_pairs:,} pairs; the joint law could not be enumerated: {reason}")
+    tv = pair_detectable_tv(context.alpha / 2, num_pairs, max(2, len(values)))
+    context.figures.update(log_e=max(betting.log_e, context.figures.get("log_e", -np.inf)), detectable_tv=tv)
+    context.worth(
+        f"{what}: not refuted in {num_pairs:,} pairs; would have caught total variation {tv:.2g} from independence. "
+        f"The joint law could not be enumerated: {reason}"
+    )
