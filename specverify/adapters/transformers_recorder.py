@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from specverify.core.types import Array, Step
+from specverify.trace.pipeline import common_length
 
 
 @dataclass
@@ -81,14 +82,9 @@ class StepRecorder:
                 candidate_ids, logits = draft_tokens(input_ids, *args, **kwargs)
             finally:
                 self._is_drafting = False
-            self._rounds.append(
-                _Round(
-                    input_ids.shape[1],
-                    candidate_ids,
-                    logits if self._laws else None,
-                    draft_positions=self._drafting_positions,
-                )
-            )
+            kept = logits if self._laws else None
+            positions = self._drafting_positions
+            self._rounds.append(_Round(input_ids.shape[1], candidate_ids, kept, draft_positions=positions))
             return candidate_ids, logits
 
         def update_candidate_strategy(input_ids: torch.Tensor, scores: torch.Tensor, num_matches: Any) -> None:
@@ -155,11 +151,7 @@ def _step(index: int, done: _Round, is_greedy: bool) -> Step:
     token_ids = () if done.committed_ids is None else tuple(done.committed_ids[0, start:].tolist())
     # The call reports the number of matches only after it has cut at the end token. But the token that replaces a
     # rejected draft token always differs from it, in every rule that generate() has: equality is acceptance.
-    num_accepted = 0
-    for drafted, committed in zip(draft_token_ids, token_ids, strict=False):
-        if drafted != committed:
-            break
-        num_accepted += 1
+    num_accepted = common_length(draft_token_ids, token_ids)
     return Step(
         index=index,
         start_position=start,

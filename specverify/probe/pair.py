@@ -142,7 +142,7 @@ def default_probe() -> ProbePair:
 
     Written on first use; a damaged copy is replaced, with a warning.
     """
-    folder = _cache_root() / f"probe-{FORMAT_VERSION}-seed-{DEFAULT_SEED}"
+    folder = cache_root() / f"probe-{FORMAT_VERSION}-seed-{DEFAULT_SEED}"
     is_damaged = False
     if folder.is_dir():
         try:
@@ -175,7 +175,8 @@ def _move(source: Path, destination: Path) -> bool:
     return True
 
 
-def _cache_root() -> Path:
+def cache_root() -> Path:
+    """Where the suite keeps what is made or fetched once: $SPECVERIFY_CACHE, or the user's cache folder."""
     import platformdirs
 
     return Path(os.environ.get("SPECVERIFY_CACHE") or platformdirs.user_cache_dir("specverify"))
@@ -209,3 +210,29 @@ def _canonical(content: Mapping[str, Any]) -> bytes:
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def summary(pair: ProbePair) -> dict[str, list[tuple[str, str]]]:
+    """Sections to rows of (label, value): files, laws, sensitivity."""
+    manifest = pair.manifest
+    laws = manifest["laws"]
+    return {
+        "files": [(name, f"{entry['bytes']:,} bytes") for name, entry in manifest["files"].items()],
+        "laws": [
+            ("vocabulary", f"{pair.vocab_size} tokens, end token {pair.eos_token_id}"),
+            ("target entropy", f"{laws['target_entropy']:.2f} nats (uniform: 3.47)"),
+            ("draft acceptance", f"{laws['draft_acceptance']:.3f}"),
+            ("early-exit acceptance", f"{laws['early_exit_acceptance']:.3f}"),
+            ("prompt-lookup acceptance", f"{laws['lookup_acceptance']:.3f}"),
+        ],
+        "sensitivity": [(name, _effect(figures)) for name, figures in manifest["sensitivity"].items()],
+    }
+
+
+def _effect(figures: dict[str, float]) -> str:
+    if "acceptance_drop" in figures:
+        return (
+            f"moves the draft law by {figures['mean_tv']:.3f} on average (at most {figures['max_tv']:.3f}), "
+            f"acceptance falls by {figures['acceptance_drop']:.3f}"
+        )
+    return f"moves the law by {figures['mean_tv']:.3f} on average (at most {figures['max_tv']:.3f})"

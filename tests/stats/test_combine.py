@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from specverify.stats.cells import cell_counts, ratio_cells
 from specverify.stats.combine import average_log_e
+from specverify.stats.step import cell_counts, ratio_cells
 
 
 def test_average_is_that_of_the_e_values():
