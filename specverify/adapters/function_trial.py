@@ -125,14 +125,18 @@ def _ways(function: Callable[..., Any] | None, base: Dialect, left_open: Open) -
     # Where nothing else can draw the final token, there is probably a uniform for it behind those of the accept tests.
     alone = "uniforms" in base.roles and not {"rng", "seed", "final_uniform"} & set(base.roles)
     uniforms = ("k + 1", "k") if alone else ("k",)
+    lengths = base.roles.get("num_draft_tokens", "")
     for swap, layout, target_rows, num_uniforms in itertools.product(swaps, layouts, rows, uniforms):
         for ids, laws in kind_pairs(function, left_open.kind):
             kinds = parameter_kinds(base, annotated, left_open.kind, ids, laws)
-            for rng_kind in rng_kinds(function, base, left_open.rng_kind, laws):
-                yield replace(
-                    base, roles=_swapped(base.roles) if swap else base.roles, kinds=kinds, layout=layout,
-                    target_rows=target_rows, rng_kind=rng_kind, num_uniforms=num_uniforms,
-                )  # fmt: skip
+            # A batch may come with one length for all, or with one for each row.
+            is_open = layout == "batch" and lengths and lengths not in annotated and not left_open.kind
+            for extra in ({}, {lengths: "array per row"}) if is_open else ({},):
+                for rng_kind in rng_kinds(function, base, left_open.rng_kind, laws):
+                    yield replace(
+                        base, roles=_swapped(base.roles) if swap else base.roles, kinds=kinds | extra, layout=layout,
+                        target_rows=target_rows, rng_kind=rng_kind, num_uniforms=num_uniforms,
+                    )  # fmt: skip
 
 
 def _layouts(base: Dialect) -> tuple[str, ...]:

@@ -47,7 +47,8 @@ def step_edges(subject: Any, context: CheckContext) -> Iterator[Finding]:
         case = scenario.case(tokens)
         judge = possible_tokens(path_rows(scenario.target, tokens))
         program = _EdgeProgram(form, scenario, tokens)
-        failures += [(found, case) for found in probe_edges(program, judge, num_draws=_DRAWS)]
+        found = probe_edges(program, judge, num_draws=_DRAWS, is_float64=form.dtype == "float64")
+        failures += [(one, case) for one in found]
         num_calls += 2**_DRAWS
     context.exercised("edge-calls", num_calls)
     if not failures:

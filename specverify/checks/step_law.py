@@ -18,6 +18,7 @@ from specverify.checks.step_sample import SampledStep, sample_step
 from specverify.checks.step_scenarios import scenarios_for
 from specverify.checks.step_subject import Scenario, VerifySubject
 from specverify.core.capabilities import Capability
+from specverify.core.errors import SubjectCrashed
 from specverify.core.outcomes import Finding, Kind
 from specverify.exact.errors import NotEnumerable
 from specverify.exact.lattice import LatticeReport
@@ -33,12 +34,13 @@ _MORE_CASES = 4
 
 @dataclass
 class _Evidence:
-    """What the cases of one function gave."""
+    """What the cases of one function gave. crash: what ended them early; the cases before it still count."""
 
     exact: list[StepResult] = field(default_factory=list)
     sampled: list[SampledStep] = field(default_factory=list)
     reason: str = ""
     lattice: LatticeReport | None = None
+    crash: SubjectCrashed | None = None
 
 
 @check(
@@ -79,6 +81,8 @@ def step_law(subject: Any, context: CheckContext) -> Iterator[Finding]:
     if wrong or wrong_sampled:
         yield _finding(subject, evidence, wrong, wrong_sampled, precision)
         return
+    if evidence.crash is not None:
+        raise evidence.crash
     context.worth(_worth(evidence, precision, context))
 
 
@@ -97,7 +101,12 @@ def _gather(subject: VerifySubject, context: CheckContext) -> _Evidence:
         evidence.exact = enumerate_steps(subject, scenarios)
     except NotEnumerable as error:
         evidence.reason = str(error)
-        evidence.exact, left = _one_by_one(subject, scenarios, context)
+        evidence.exact, left, evidence.crash = _one_by_one(subject, scenarios, context)
+    except SubjectCrashed as crash:
+        evidence.exact, _, evidence.crash = _one_by_one(subject, scenarios, context)
+        evidence.crash = evidence.crash or crash
+    if evidence.crash is not None:
+        return evidence
     context.shared["step-not-enumerable"] = evidence.reason
     if evidence.reason and subject.takes_all_uniforms and subject.takes_draft_law and not subject.decides_only:
         evidence.lattice = lattice_report(subject)
@@ -108,20 +117,24 @@ def _gather(subject: VerifySubject, context: CheckContext) -> _Evidence:
         context.progress("sampling verify steps", number, len(left))
         streams = context.streams.generator("lossless.step-law", number)
         alpha = context.alpha / max(1, len(left))
-        evidence.sampled.append(sample_step(subject, scenario, streams, alpha=alpha, effort=context.effort))
+        try:
+            evidence.sampled.append(sample_step(subject, scenario, streams, alpha=alpha, effort=context.effort))
+        except SubjectCrashed as crash:
+            evidence.crash = crash
+            break
         # One case decides; some more tell which mistake it is.
         num_after += int(any(sampled.is_refuted for sampled in evidence.sampled))
         if num_after > _MORE_CASES:
             break
-    if not evidence.exact and not evidence.sampled and evidence.lattice is None:
+    if not evidence.exact and not evidence.sampled and evidence.lattice is None and evidence.crash is None:
         raise Inconclusive("no case could be run")
     return evidence
 
 
 def _one_by_one(
     subject: VerifySubject, scenarios: list[Scenario], context: CheckContext
-) -> tuple[list[StepResult], list[Scenario]]:
-    """What can be enumerated alone, and what is left: everything from the first case that cannot."""
+) -> tuple[list[StepResult], list[Scenario], SubjectCrashed | None]:
+    """What can be enumerated alone, and what is left: everything from the first case that cannot, or that crashes."""
     exact: list[StepResult] = []
     started = time.monotonic()
     for number, scenario in enumerate(scenarios):
@@ -132,8 +145,10 @@ def _one_by_one(
                 continue
         except NotEnumerable:
             pass
-        return exact, scenarios[number:]
-    return exact, []
+        except SubjectCrashed as crash:
+            return exact, scenarios[number:], crash
+        return exact, scenarios[number:], None
+    return exact, [], None
 
 
 def _count_exercised(evidence: _Evidence, context: CheckContext) -> None:
@@ -155,6 +170,8 @@ def _finding(
 ) -> Finding:  # fmt: skip
     total = len(evidence.exact) + len(evidence.sampled)
     others = f"Wrong in {len(wrong) + len(wrong_sampled)} of the {total} cases tried."
+    if evidence.crash is not None:
+        others += f" Then it crashed: {evidence.crash}."
     if wrong:
         first = wrong[0]
         not_noise = (

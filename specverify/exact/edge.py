@@ -56,10 +56,14 @@ class EdgeFailure:
 
 
 class EdgeSource:
-    """Real generators whose next draws are at the ends of the range, in a repeating pattern."""
+    """Real generators whose next draws are at the ends of the range, in a repeating pattern.
 
-    def __init__(self, pattern: Sequence[str]) -> None:
+    is_float64: uniforms handed over as an argument are float64 draws, else they have 24 bits.
+    """
+
+    def __init__(self, pattern: Sequence[str], *, is_float64: bool = True) -> None:
         self.pattern = tuple(pattern)
+        self._ends = {"0": 2.0**-27, "1-": 1.0 - 2.0**-27} if is_float64 else {"0": 0.0, "1-": 1.0 - 2.0**-24}
 
     def numpy_generator(self) -> np.random.Generator:
         bits = np.random.MT19937(0)
@@ -83,8 +87,7 @@ class EdgeSource:
         return generator
 
     def uniforms(self, shape: Shape) -> NDArray[np.float64]:
-        below_one = float(np.nextafter(1.0, 0.0))
-        values = [{"0": 0.0, "1-": below_one, "1": 1.0}[end] for end in self.pattern]
+        values = [1.0 if end == "1" else self._ends[end] for end in self.pattern]
         return np.resize(np.array(values), shape)
 
     def torch_uniforms(self, shape: Shape) -> torch.Tensor:
@@ -102,18 +105,19 @@ class EdgeSource:
 
 
 def probe_edges(
-    program: Program, judge: Judge, *, num_draws: int = 4, with_one: bool = False
+    program: Program, judge: Judge, *, num_draws: int = 4, with_one: bool = False, is_float64: bool = True
 ) -> tuple[EdgeFailure, ...]:
     """Runs the program on every pattern of 0 and 1- over its first draws, and says where it failed.
 
     judge: what is wrong with an output; see possible_tokens. with_one: the program takes uniforms as an argument, so
-    1 itself can reach it (a float32 uniform cast to bfloat16 is 1 twice in a thousand draws).
+    1 itself can reach it (a float32 uniform cast to bfloat16 is 1 twice in a thousand draws). is_float64: see
+    EdgeSource.
     """
     front_ends = default_front_ends()
     failures = []
     for pattern in _patterns(num_draws, with_one):
         try:
-            output = normalised(program(EdgeSource(pattern)), front_ends)
+            output = normalised(program(EdgeSource(pattern, is_float64=is_float64)), front_ends)
         except Exception as error:
             failures.append(EdgeFailure(pattern, f"it raised {type(error).__name__}: {error}"))
             continue

@@ -130,6 +130,12 @@ def _torch_rows(draft_tokens: Any, draft: Any, target: Any, generator: Any) -> A
     return output
 
 
+def lengths_of_rows(draft_tokens, draft_probs, target_probs, draft_lens):
+    """One length for each row, as an array that is indexed."""
+    assert draft_lens[:, None].shape == (len(draft_tokens), 1)
+    return _torch_rows(draft_tokens, draft_probs, target_probs, None)
+
+
 def torch_batch(draft_tokens, draft_logits, target_logits, gen=None):
     return _torch_rows(draft_tokens, draft_logits.softmax(-1), target_logits.softmax(-1), gen)
 
@@ -171,7 +177,7 @@ DIALECTS: dict[str, Any] = {
     for function in (
         numpy_generator, letters_exchanged, python_lists, log_probabilities, count_and_token, bonus_row_apart,
         uniforms_given, random_function, no_draft_law, samples_given, dataclass_answer, dict_answer, padded_with_zeros,
-        padded_with_minus_one, prefix_returned, global_generator, torch_batch, torch_single_global,
+        padded_with_minus_one, prefix_returned, global_generator, lengths_of_rows, torch_batch, torch_single_global,
         candidates_behind_prefix, list_of_tensor_rows, accepts_only,
     )
 }  # fmt: skip

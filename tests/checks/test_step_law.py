@@ -260,3 +260,28 @@ def test_opaque_function_with_given_uniforms_is_counted_on_a_lattice():
     assert right.figures["mode"] == "lattice"
     assert "every count right on a lattice" in right.worth
     assert law_result(wrong).outcome is Outcome.FAILED
+
+
+def test_a_crash_takes_no_finding_with_it():
+    """The law is wrong in the first cases and a later one crashes: the wrong law is reported, and the crash with it."""
+
+    def verify(draft_token_ids, draft_probs, target_probs, rng):
+        if 0.125 in target_probs:
+            raise ValueError("no such law was tried by hand")
+        return FAULT["verify-resamples-from-target"].make()(draft_token_ids, draft_probs, target_probs, rng)
+
+    result = law_result(verify)
+
+    assert result.outcome is Outcome.FAILED
+    assert "no such law was tried by hand" in " ".join(result.findings[0].where)
+
+
+def test_a_crash_alone_is_a_crash():
+    """Nothing was wrong before it: the outcome is the crash, not a pass on the cases that went through."""
+
+    def verify(draft_token_ids, draft_probs, target_probs, rng):
+        if 0.125 in target_probs:
+            raise ValueError("no such law was tried by hand")
+        return TokenwiseVerifier()(draft_token_ids, draft_probs, target_probs, rng)
+
+    assert law_result(verify).outcome is Outcome.CRASHED

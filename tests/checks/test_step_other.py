@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from specverify.adapters.function import FunctionSubject
 from specverify.adapters.function_traffic import RecordedCalls, VerifyCall
@@ -161,3 +162,40 @@ def test_accept_only_function_with_a_wrong_test_fails():
         return len(draft_token_ids)
 
     assert result_of("lossless.step-law", always).outcome is Outcome.FAILED
+
+
+def test_library_draws_pass_the_edges():
+    """torch.multinomial gives 0 / 0 for an exponential of exactly 0, once in 2^53 draws: that is no finding."""
+
+    def verify(draft_token_ids, draft_probs, target_probs, generator):
+        num_draft_tokens = draft_token_ids.shape[0]
+        rows = torch.arange(num_draft_tokens)
+        ratios = target_probs[rows, draft_token_ids] / draft_probs[rows, draft_token_ids]
+        rejected = (torch.rand(num_draft_tokens, generator=generator, dtype=ratios.dtype) >= ratios).nonzero()
+        accepted = int(rejected[0]) if len(rejected) else num_draft_tokens
+        mass = target_probs[accepted]
+        if accepted < num_draft_tokens:
+            mass = (mass - draft_probs[accepted]).clamp(min=0)
+        return torch.cat([draft_token_ids[:accepted], torch.multinomial(mass, 1, generator=generator)])
+
+    assert result_of("lossless.step-edges", verify).outcome is Outcome.PASSED
+
+
+def test_tensors_are_tried_in_float32_at_the_edges():
+    """At most, for below, in a test that is float64 in the cases and float32 in an engine: found in float32."""
+
+    def verify(draft_token_ids, draft_probs, target_probs, generator):
+        accepted = 0
+        for position, token in enumerate(draft_token_ids.tolist()):
+            uniform = torch.rand((), generator=generator, dtype=target_probs.dtype)
+            if not uniform * draft_probs[position, token] <= target_probs[position, token]:
+                break
+            accepted += 1
+        mass = target_probs[accepted]
+        if accepted < len(draft_token_ids):
+            mass = (mass - draft_probs[accepted]).clamp(min=0)
+        return torch.cat([draft_token_ids[:accepted], torch.multinomial(mass, 1, generator=generator)])
+
+    finding = result_of("lossless.step-edges", verify).findings[0]
+
+    assert "impossible" in finding.details["reason"]

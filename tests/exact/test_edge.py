@@ -11,7 +11,6 @@ from tests.exact.numpy_subjects import PYTHON_STYLES, STYLES
 DRAFT_PROBS = np.array([[0.25, 0.5, 0.25, 0.0], [0.5, 0.25, 0.0, 0.25]])
 TARGET_PROBS = np.array([[0.0, 0.25, 0.75, 0.0], [0.0, 0.5, 0.5, 0.0], [0.0, 0.5, 0.5, 0.0]])
 DRAFT = (1, 1)
-BELOW_ONE = float(np.nextafter(1.0, 0.0))
 
 
 def program_of(verify):
@@ -31,7 +30,8 @@ def test_float32_draws_reach_the_ends():
     assert drawn == [0.0, 0.0, 1.0 - 2.0**-24, 1.0 - 2.0**-24]
     drawn = torch.rand(4, generator=source.torch_generator(), dtype=torch.float32).tolist()
     assert drawn == [0.0, 0.0, 1.0 - 2.0**-24, 1.0 - 2.0**-24]
-    assert source.uniforms((2, 2)).tolist() == [[0.0, BELOW_ONE], [0.0, BELOW_ONE]]
+    narrow = EdgeSource(("0", "1-"), is_float64=False)
+    assert narrow.uniforms((2, 2)).tolist() == [[0.0, 1.0 - 2.0**-24]] * 2
 
 
 def test_wide_draws_come_near_the_ends():
@@ -44,6 +44,7 @@ def test_wide_draws_come_near_the_ends():
         source.numpy_generator().random(2).tolist(),
         [python.random(), python.random()],
         torch.rand(2, generator=source.torch_generator(), dtype=torch.float64).tolist(),
+        source.uniforms(2).tolist(),
     ):
         assert 0.0 < low < 2.0**-26
         assert 1.0 - 2.0**-25 < high < 1.0 - 2.0**-31
