@@ -65,7 +65,10 @@ class Draws:
 
     def exponential(self, scale: Any, size: Any, *, kind: str, mirror: bool, dtype: Any = np.float64) -> Any:
         shape = sizes(size) if size is not None else np.shape(scale)
-        block = exponential_symbols(self.run, self.read(kind, math.prod(shape)), shape, mirror=mirror)
+        variables = self.read(kind, math.prod(shape))
+        if size is not None and isinstance(scale, float) and scale > 0.0:
+            return SymbolArray(exponential_symbols(self.run, variables, shape, scale=scale, mirror=mirror), dtype)
+        block = exponential_symbols(self.run, variables, shape, mirror=mirror)
         scaled = algebra.scale(block, scale)
         return from_block(scaled) if scaled.shape == () else SymbolArray(scaled.copy(), dtype)
 

@@ -7,7 +7,7 @@ is that of algebra.py, with math in place of arrays for speed; rare forms go thr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -17,7 +17,7 @@ from specverify.exact import algebra, conditions
 from specverify.exact.deferred import Deferred, shown
 from specverify.exact.leaves import Condition
 from specverify.exact.run import Run
-from specverify.exact.symbols import LOG_E, POWER_E, POWER_U, Form, Symbols
+from specverify.exact.symbols import CONSTANT, LOG_E, POWER_E, POWER_U, Form, Symbols
 
 _MIRRORED_COMPARISON = {
     "less": "greater",
@@ -118,9 +118,13 @@ class Symbol:
         return self._with(self.a / number, self.b / number)
 
     def __rtruediv__(self, other: Any) -> Any:
-        if _number(other) is None:
+        number = _number(other)
+        if number is None:
             return NotImplemented
-        return self**-1.0 * other
+        if self.a == 0.0 and self.kind <= POWER_E and number != 0.0 and math.isfinite(number):
+            b = 1.0 / self.b * number
+            return Symbol(self.run, self.variable, self.kind, mirror=self.mirror, b=b, c=-self.c)
+        return self**-1.0 * number
 
     def __pow__(self, other: Any) -> Any:
         number = _number(other)
@@ -288,6 +292,30 @@ def from_block(block: Symbols) -> Any:
         block.run, variable, int(block.kind.reshape(())), mirror=bool(block.mirror.reshape(())), a=a,
         b=float(block.b.reshape(())), c=float(block.c.reshape(())), parent=int(block.parent.reshape(())),
     )  # fmt: skip
+
+
+def block_of_items(run: Run, items: Sequence[Any], shape: tuple[int, ...]) -> Symbols:
+    """Symbols and numbers, in order, as a block of that shape."""
+    symbols = [item for item in items if type(item) is Symbol]
+    form = None
+    if symbols:
+        kind, mirror, c = symbols[0].kind, symbols[0].mirror, symbols[0].c
+        if all(symbol.kind == kind and symbol.mirror == mirror and symbol.c == c for symbol in symbols):
+            is_pure = all(symbol.a == 0.0 and symbol.b > 0.0 for symbol in symbols)
+            form = Form(kind, mirror, c, is_pure, len(symbols) == len(items))
+    constant = Symbol(run, CONSTANT, b=0.0)
+    entries = [item if type(item) is Symbol else constant for item in items]
+    return Symbols(
+        run,
+        array([entry.variable for entry in entries], dtype=np.int64).reshape(shape),
+        array([entry.kind for entry in entries], dtype=np.uint8).reshape(shape),
+        array([entry.mirror for entry in entries], dtype=np.bool_).reshape(shape),
+        array([item.a if type(item) is Symbol else item for item in items], dtype=np.float64).reshape(shape),
+        array([entry.b for entry in entries], dtype=np.float64).reshape(shape),
+        array([entry.c for entry in entries], dtype=np.float64).reshape(shape),
+        array([entry.parent for entry in entries], dtype=np.int64).reshape(shape),
+        form=[form],
+    )
 
 
 def floor(symbol: Symbol) -> Any:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy import array, asarray, count_nonzero
+from numpy import array, asarray, count_nonzero, zeros
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
@@ -151,17 +151,25 @@ def _block(
     run: Run, variables: NDArray[np.int64], shape: tuple[int, ...], kind: int, *, a: float | Floats = 0.0,
     b: float = 1.0, mirror: bool = False,
 ) -> Symbols:  # fmt: skip
+    is_alike = isinstance(a, float)
     return Symbols(
         run,
         array(variables, dtype=np.int64).reshape(shape),
-        np.full(shape, kind, dtype=np.uint8),
-        np.full(shape, mirror, dtype=np.bool_),
-        array(np.broadcast_to(a, shape), dtype=np.float64),
-        np.full(shape, b, dtype=np.float64),
-        np.ones(shape, dtype=np.float64),
-        np.zeros(shape, dtype=np.int64),
-        form=[Form(kind, mirror, 1.0, a == 0.0 and b > 0.0) if isinstance(a, float) else None],
+        np.full(shape, kind, dtype=np.uint8) if kind else zeros(shape, dtype=np.uint8),
+        np.full(shape, mirror) if mirror else zeros(shape, dtype=np.bool_),
+        _filled(shape, a),
+        _filled(shape, b),
+        _filled(shape, 1.0),
+        zeros(shape, dtype=np.int64),
+        form=[Form(kind, mirror, 1.0, a == 0.0 and b > 0.0) if is_alike else None],
     )
+
+
+def _filled(shape: tuple[int, ...], value: float | Floats) -> Floats:
+    # A third of the time of np.full.
+    column = zeros(shape)
+    column[...] = value
+    return column
 
 
 def where(condition: NDArray[np.bool_], first: Symbols, second: Symbols) -> Symbols:

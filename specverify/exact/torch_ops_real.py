@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy import array
 from numpy.typing import NDArray
 
 from specverify.exact import algebra, conditions
-from specverify.exact.deferred import Deferred, resolved
+from specverify.exact.deferred import resolved
 from specverify.exact.scalar import Symbol, floor, mirrored
-from specverify.exact.symbols import Symbols, some, where
+from specverify.exact.symbols import some, where
 from specverify.exact.torch_elements import Ids
 from specverify.exact.torch_functions import BINARY, UNARY
 from specverify.exact.torch_memory import to_numbers
@@ -29,6 +28,9 @@ _COMPARISONS = {
     "eq": "equal",
     "ne": "not_equal",
 }
+
+
+_NUMBERS, _RANDOM = {int, float, bool}, {Symbol}
 
 
 def _plain(state: TorchState, values: tuple[Any, ...], shape: tuple[int, ...]) -> NDArray[np.bool_] | None:
@@ -50,13 +52,14 @@ def _one_by_one(call: Call, result: torch.Tensor, operands: list[Any], function:
     columns = [state.items(operand, shape) for operand in operands]
     items: list[Any] = []
     for parts in zip(*columns, strict=True):
-        if any(isinstance(part, Deferred) for part in parts):
-            parts = tuple(resolved(part) for part in parts)
-            if not any(isinstance(part, Symbol) for part in parts):
-                parts = tuple(float(part) for part in parts)
-                items.append(function(*parts))
-                continue
-        items.append(function(*parts) if any(isinstance(part, Symbol) for part in parts) else None)
+        kinds = {*map(type, parts)} - _NUMBERS
+        if not kinds:
+            items.append(None)
+        elif kinds == _RANDOM:
+            items.append(function(*parts))
+        else:
+            known = [resolved(part) for part in parts]
+            items.append(function(*(part if isinstance(part, Symbol) else float(part) for part in known)))
     return state.put_items(result, items)
 
 
@@ -189,13 +192,6 @@ def _never(call: Call) -> Any:
     ids = state.ids(call["self"])
     assert ids is not None
     return state.put_items(result, [False if element else None for element in ids.ravel().tolist()])
-
-
-def block_of_symbols(items: list[Any], state: TorchState) -> Symbols:
-    """Numbers and Symbols, one by one, as a block."""
-    ids = array([state.elements.add(item) if isinstance(item, Symbol) else 0 for item in items], dtype=np.int64)
-    numbers = array([np.nan if isinstance(item, Symbol) else float(item) for item in items])
-    return state.block_of(ids, numbers)
 
 
 HANDLERS.update(dict.fromkeys(BINARY, _binary))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from specverify.exact.conditions import Conditions
 from specverify.exact.deferred import Deferred
 from specverify.exact.run import Run
-from specverify.exact.scalar import Symbol
+from specverify.exact.scalar import Symbol, block_of_items
 from specverify.exact.symbols import Symbols, constant_symbols, where
 from specverify.exact.torch_elements import Elements, Ids
 from specverify.exact.torch_focus import FocusRow
@@ -120,12 +120,14 @@ class TorchState:
 
     def block_of(self, ids: Ids | None, numbers: NDArray[Any]) -> Symbols:
         """Symbols where ids are above 0, plain numbers elsewhere."""
-        plain = constant_symbols(self.run, numbers)
-        if ids is None:
-            return plain
-        symbolic = ids > 0
-        if not symbolic.any():
-            return plain
+        if ids is None or not count_nonzero(ids > 0):
+            return constant_symbols(self.run, numbers)
+        if ids.size <= SMALL:
+            get = self.elements.get
+            pairs = zip(ids.ravel().tolist(), numbers.ravel().tolist(), strict=True)
+            items = [get(element) if element > 0 else number for element, number in pairs]
+            return block_of_items(self.run, items, ids.shape)
+        plain, symbolic = constant_symbols(self.run, numbers), ids > 0
         first = int(ids[symbolic][0])
         return where(symbolic, self.elements.symbols(np.where(symbolic, ids, first)), plain)
 
