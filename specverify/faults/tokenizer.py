@@ -102,8 +102,8 @@ def _pair(
     return lambda: TokenizerPair(name, {"target": target(), "draft": draft()}, **options)
 
 
-def _named_words(*, eos: str = "</s>", tokens: Sequence[str] = _SPECIAL + _WORDS) -> NamedTokens:
-    return NamedTokens(words(tokens), eos=eos)
+def _named_words(*, eos: str = "</s>") -> NamedTokens:
+    return NamedTokens(words(), eos=eos)
 
 
 def _fault(name: str, sentence: str, report: str, target: Any, draft: Any, **options: Any) -> Fault:
@@ -116,81 +116,43 @@ _REDUCED_TABLE = (0, 1, 2, 3, *range(len(_SPECIAL) + 2, len(_SPECIAL) + len(_WOR
 _NUM_TOKENS = len(_SPECIAL) + len(_WORDS)
 
 FAULTS: tuple[Fault, ...] = (
-    _fault(
-        "tokenizer-ids-permuted",
-        "The draft model has the same tokens in another order.",
-        "ggml-org/llama.cpp#3812",
-        words, lambda: words((*_SPECIAL, *sorted(_WORDS))),
-    ),
-    _fault(
-        "tokenizer-ids-swapped",
-        "Two ids of the draft vocabulary are exchanged.",
-        "sgl-project/sglang#23838",
-        words, lambda: words(_SWAPPED),
-    ),
-    _fault(
-        "tokenizer-reduced-vocabulary-without-table",
-        "The drafter knows every other token, and its table from draft ids to target ids is missing.",
-        "NVIDIA-NeMo/Automodel#2447",
-        words, lambda: words(_REDUCED),
-    ),
-    _fault(
-        "tokenizer-table-in-draft-ids",
-        "The table from draft ids to target ids is there but holds draft ids: indices are passed on as they are.",
-        "vllm-project/vllm-ascend#16166",
-        words, lambda: words(_REDUCED), draft_to_target=tuple(range(len(_REDUCED))),
-    ),
-    _fault(
-        "tokenizer-draft-id-out-of-range",
-        "A special token of the draft vocabulary has an id that the target does not have.",
-        "ggml-org/llama.cpp#17480",
-        words, lambda: words((*_SPECIAL, *_WORDS, "<tool>"), special=(*_SPECIAL, "<tool>")),
-        vocab_sizes={"target": _NUM_TOKENS, "draft": _NUM_TOKENS + 1},
-    ),
-    _fault(
-        "tokenizer-model-too-narrow",
-        "The draft model's head has fewer rows than its tokenizer has words.",
-        "SafeAILab/EAGLE#258",
-        words, words, vocab_sizes={"target": _NUM_TOKENS, "draft": _NUM_TOKENS - 4},
-    ),
-    _fault(
-        "special-placeholder-out-of-range",
-        "A placeholder token for pictures lies beyond the rows of both models.",
-        "sgl-project/sglang#27863",
-        lambda: words((*_SPECIAL, *_WORDS, "<image>"), special=(*_SPECIAL, "<image>")),
-        lambda: words((*_SPECIAL, *_WORDS, "<image>"), special=(*_SPECIAL, "<image>")),
-        vocab_sizes={"target": _NUM_TOKENS, "draft": _NUM_TOKENS},
-    ),
-    _fault(
-        "special-end-token-differs",
-        "The draft model ends texts with another token than the target.",
-        "ggml-org/llama.cpp#3812",
-        _named_words, lambda: _named_words(eos="<pad>"),
-    ),
-    _fault(
-        "special-begin-token-reinserted",
-        "Text that is encoded again for the draft model gets a begin token although none was asked for.",
-        "huggingface/transformers#46124",
-        lambda: NamedTokens(byte_pairs()), lambda: BeginsEveryText(_beginning_byte_pairs()),
-    ),
-    _fault(
-        "special-token-is-text-to-draft",
-        "The draft tokenizer knows the end token as plain text, so it cuts and shows it like a word.",
-        "ggml-org/llama.cpp#3812",
-        words, lambda: words(special=("<pad>", "<s>", "<unk>")),
-    ),
-    _fault(
-        "tokenizer-cleans-up-spaces",
-        "Decoding tidies spaces away, so the text encoded again has other tokens.",
-        "huggingface/transformers#46124",
-        lambda: NamedTokens(byte_pairs()), lambda: CleansUpSpaces(byte_pairs()),
-    ),
-    _fault(
-        "tokenizer-encodes-differently",
-        "Same ids and bytes, but other merges: the draft tokenizer cuts text into another number of tokens.",
-        "huggingface/transformers#46936",
-        byte_pairs, lambda: byte_pairs((("h", "e"), ("t", "he"), ("i", "n"))),
-    ),
+    _fault("tokenizer-ids-permuted", "The draft model has the same tokens in another order.",
+           "ggml-org/llama.cpp#3812", words, lambda: words((*_SPECIAL, *sorted(_WORDS)))),
+    _fault("tokenizer-ids-swapped", "Two ids of the draft vocabulary are exchanged.",
+           "sgl-project/sglang#23838", words, lambda: words(_SWAPPED)),
+    _fault("tokenizer-reduced-vocabulary-without-table",
+           "The drafter knows every other token, and its table from draft ids to target ids is missing.",
+           "NVIDIA-NeMo/Automodel#2447", words, lambda: words(_REDUCED)),
+    _fault("tokenizer-table-in-draft-ids",
+           "The table from draft ids to target ids is there but holds draft ids: indices are passed on as they are.",
+           "vllm-project/vllm-ascend#16166",
+           words, lambda: words(_REDUCED), draft_to_target=tuple(range(len(_REDUCED)))),
+    _fault("tokenizer-draft-id-out-of-range",
+           "A special token of the draft vocabulary has an id that the target does not have.",
+           "ggml-org/llama.cpp#17480",
+           words, lambda: words((*_SPECIAL, *_WORDS, "<tool>"), special=(*_SPECIAL, "<tool>")),
+           vocab_sizes={"target": _NUM_TOKENS, "draft": _NUM_TOKENS + 1}),
+    _fault("tokenizer-model-too-narrow", "The draft model's head has fewer rows than its tokenizer has words.",
+           "SafeAILab/EAGLE#258", words, words, vocab_sizes={"target": _NUM_TOKENS, "draft": _NUM_TOKENS - 4}),
+    _fault("special-placeholder-out-of-range", "A placeholder token for pictures lies beyond the rows of both models.",
+           "sgl-project/sglang#27863",
+           lambda: words((*_SPECIAL, *_WORDS, "<image>"), special=(*_SPECIAL, "<image>")),
+           lambda: words((*_SPECIAL, *_WORDS, "<image>"), special=(*_SPECIAL, "<image>")),
+           vocab_sizes={"target": _NUM_TOKENS, "draft": _NUM_TOKENS}),
+    _fault("special-end-token-differs", "The draft model ends texts with another token than the target.",
+           "ggml-org/llama.cpp#3812", _named_words, lambda: _named_words(eos="<pad>")),
+    _fault("special-begin-token-reinserted",
+           "Text that is encoded again for the draft model gets a begin token although none was asked for.",
+           "huggingface/transformers#46124",
+           lambda: NamedTokens(byte_pairs()), lambda: BeginsEveryText(_beginning_byte_pairs())),
+    _fault("special-token-is-text-to-draft",
+           "The draft tokenizer knows the end token as plain text, so it cuts and shows it like a word.",
+           "ggml-org/llama.cpp#3812", words, lambda: words(special=("<pad>", "<s>", "<unk>"))),
+    _fault("tokenizer-cleans-up-spaces", "Decoding tidies spaces away, so the text encoded again has other tokens.",
+           "huggingface/transformers#46124", lambda: NamedTokens(byte_pairs()), lambda: CleansUpSpaces(byte_pairs())),
+    _fault("tokenizer-encodes-differently",
+           "Same ids and bytes, but other merges: the draft tokenizer cuts text into another number of tokens.",
+           "huggingface/transformers#46936", byte_pairs, lambda: byte_pairs((("h", "e"), ("t", "he"), ("i", "n")))),
 )  # fmt: skip
 
 
@@ -205,34 +167,25 @@ def _with_unused(tokenizer: Tokenizer) -> Tokenizer:
     return tokenizer
 
 
+def _sound(name: str, sentence: str, target: Any = words, draft: Any = words, **options: Any) -> CorrectSubject:
+    return CorrectSubject(name, sentence, _pair(name, target, draft, **options))
+
+
 CORRECT: tuple[CorrectSubject, ...] = (
-    CorrectSubject("tokenizer-words", "One word-level tokenizer for both models.", _pair("words", words, words)),
-    CorrectSubject(
-        "tokenizer-byte-pairs", "One byte-level tokenizer for both models.",
-        _pair("byte pairs", lambda: NamedTokens(byte_pairs()), lambda: NamedTokens(byte_pairs())),
-    ),
-    CorrectSubject(
-        "tokenizer-byte-fallback", "One SentencePiece-like tokenizer with byte fallback for both models.",
-        _pair("byte fallback", byte_fallback, byte_fallback),
-    ),
-    CorrectSubject(
-        "tokenizer-wider-target-head", "Same tokenizer; the target's head is padded further (vllm#13849).",
-        _pair("padded target", words, words, vocab_sizes={"target": 128, "draft": 64}),
-    ),
-    CorrectSubject(
-        "tokenizer-wider-draft-head", "Same tokenizer; the draft's head is padded further (vllm#13849).",
-        _pair("padded draft", words, words, vocab_sizes={"target": 64, "draft": 128}),
-    ),
-    CorrectSubject(
-        "tokenizer-unused-tokens", "The target's tokenizer has a few unused tokens more, within its rows.",
-        _pair("unused tokens", lambda: _with_unused(words()), words, vocab_sizes={"target": 64, "draft": 64}),
-    ),
-    CorrectSubject(
-        "tokenizer-unused-draft-tokens", "The draft's tokenizer has unused tokens more, which the target has rows for.",
-        _pair("unused draft tokens", words, lambda: _with_unused(words()), vocab_sizes={"target": 64, "draft": 64}),
-    ),
-    CorrectSubject(
-        "tokenizer-reduced-vocabulary", "The drafter has a reduced vocabulary and the right table of target ids.",
-        _pair("reduced vocabulary", words, lambda: words(_REDUCED), draft_to_target=_REDUCED_TABLE),
-    ),
+    _sound("tokenizer-words", "One word-level tokenizer for both models."),
+    _sound("tokenizer-byte-pairs", "One byte-level tokenizer for both models.",
+           lambda: NamedTokens(byte_pairs()), lambda: NamedTokens(byte_pairs())),
+    _sound("tokenizer-byte-fallback", "One SentencePiece-like tokenizer with byte fallback for both models.",
+           byte_fallback, byte_fallback),
+    _sound("tokenizer-wider-target-head", "Same tokenizer; the target's head is padded further (vllm#13849).",
+           vocab_sizes={"target": 128, "draft": 64}),
+    _sound("tokenizer-wider-draft-head", "Same tokenizer; the draft's head is padded further (vllm#13849).",
+           vocab_sizes={"target": 64, "draft": 128}),
+    _sound("tokenizer-unused-tokens", "The target's tokenizer has a few unused tokens more, within its rows.",
+           lambda: _with_unused(words()), vocab_sizes={"target": 64, "draft": 64}),
+    _sound("tokenizer-unused-draft-tokens",
+           "The draft's tokenizer has unused tokens more, which the target has rows for.",
+           draft=lambda: _with_unused(words()), vocab_sizes={"target": 64, "draft": 64}),
+    _sound("tokenizer-reduced-vocabulary", "The drafter has a reduced vocabulary and the right table of target ids.",
+           draft=lambda: words(_REDUCED), draft_to_target=_REDUCED_TABLE),
 )  # fmt: skip
