@@ -1,4 +1,4 @@
-"""The command line: check, list, explain, record, replay, selftest, probe, play."""
+"""The command line: check, list, explain, record, replay, selftest, probe, play, sweep."""
 
 from __future__ import annotations
 
@@ -144,6 +144,22 @@ def play(
     from specverify.cli.play import run_play
 
     run_play(trace_file, out)
+
+
+@app.command()
+def sweep(
+    family: Annotated[str, typer.Option(help="What is measured: tiny, smollm2 or probe.")] = "tiny",
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer settings, less of each.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for page, CSV and JSON; an interrupted sweep goes on there.")
+    ] = None,
+    only: Annotated[list[str] | None, typer.Option(help="One axis, or pass-cost; may be repeated.")] = None,
+) -> None:
+    """Measure when speculation pays: draft length, temperature, workload and more, beside the closed forms."""
+    _one_thread_each()
+    from specverify.cli.sweep import run_sweep
+
+    run_sweep(family, is_quick=quick, out=out, only=only or ())
 
 
 def _one_thread_each() -> None:

@@ -35,6 +35,31 @@ def child_acceptance(conditional: ArrayLike) -> NDArray[np.float64]:
     return shares
 
 
+def measured_child_acceptance(
+    rounds: Sequence[tuple[Sequence[int], Sequence[int]]],
+) -> tuple[NDArray[np.float64], int]:
+    """Shares [ranks] from rounds of (parents, accepted nodes), all depths together, and how many nodes were reached.
+
+    A node counts as reached if it was accepted and has children; child r was tried if those before it were not
+    accepted. Raises UsageError where no round has a tree.
+    """
+    tried: dict[int, int] = {}
+    accepted: dict[int, int] = {}
+    num_reached = 0
+    for parents, path in rounds:
+        for node in (-1, *path):
+            children = [child for child, parent in enumerate(parents) if parent == node]
+            num_reached += bool(children)
+            for rank, child in enumerate(children):
+                tried[rank] = tried.get(rank, 0) + 1
+                if child in path:
+                    accepted[rank] = accepted.get(rank, 0) + 1
+                    break
+    if not num_reached:
+        raise UsageError("no round has a tree; give (parents, accepted nodes) of rounds that drafted something")
+    return child_acceptance([accepted.get(rank, 0) / tried[rank] for rank in sorted(tried)]), num_reached
+
+
 def tree_round_law(parents: Sequence[int], child_acceptance: ArrayLike) -> RoundLaw:
     """Law of the tokens that one target pass over this tree commits.
 
