@@ -68,20 +68,20 @@ def curve_chart(
         parts.append(_dot(x(p.at), y(p.measured), f"{p.at:g}: measured {p.measured:.2f}{unit}"))
         if p.at == best:
             parts.append(f'<circle class="best" cx="{x(p.at):.1f}" cy="{y(p.measured):.1f}" r="9"/>')
-    return _svg("".join(parts), label, _HEIGHT)
+    return _svg("".join(parts), label, _WIDTH, _HEIGHT)
 
 
 def bar_chart(bars: Sequence[Bar], *, label: str, unit: str = "x", level: float | None = 1.0) -> str:
     """One line per bar: its name, a dot with whiskers, a tick where theory has it, and the value in figures."""
-    left, right, line = 138, 48, 24
+    width, left, right, line = 330, 154, 42, 24
     bottom = line * len(bars)
     highest = _nice(max([b.high for b in bars] + [b.theory or 0.0 for b in bars] + [level or 0.0]))
 
     def x(value: float) -> float:
-        return left + min(value, highest) / highest * (_WIDTH - left - right)
+        return left + min(value, highest) / highest * (width - left - right)
 
     parts = []
-    for value in _ticks(highest):
+    for value in _ticks(highest)[::2]:
         parts.append(_line("grid", x(value), 0, x(value), bottom + 2))
         parts.append(_text(x(value), bottom + 16, f"{value:g}{unit}"))
     if level is not None:
@@ -93,8 +93,8 @@ def bar_chart(bars: Sequence[Bar], *, label: str, unit: str = "x", level: float 
         parts.append(_dot(x(bar.measured), y, f"{bar.label}: measured {bar.measured:.3f}{unit}"))
         if bar.theory is not None:
             parts.append(_line("tick", x(bar.theory), y - 8, x(bar.theory), y + 8))
-        parts.append(_text(_WIDTH - 2, y + 4, f"{bar.measured:.2f}{unit}", anchor="end", kind="name"))
-    return _svg("".join(parts), label, bottom + 22)
+        parts.append(_text(width - 2, y + 4, f"{bar.measured:.2f}{unit}", anchor="end", kind="name"))
+    return _svg("".join(parts), label, width, bottom + 22)
 
 
 def _line(kind: str, x1: float, y1: float, x2: float, y2: float) -> str:
@@ -126,5 +126,5 @@ def _step(top: float) -> float:
     return next(power * factor for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999)
 
 
-def _svg(content: str, label: str, height: float) -> str:
-    return f'<svg viewBox="0 0 {_WIDTH} {height:.0f}" role="img" aria-label="{escape(label)}">{content}</svg>'
+def _svg(content: str, label: str, width: float, height: float) -> str:
+    return f'<svg viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{escape(label)}">{content}</svg>'

@@ -32,7 +32,7 @@ def render_page(sweep: Sweep) -> str:
     return environment.from_string(template).render(
         about=sweep.about,
         advice=found,
-        curves=[_curve(one, sweep) for one in found],
+        curves=[_curves(one, sweep) for one in found],
         passes=None if sweep.passes is None else _passes_view(sweep.passes),
         axes=[_axis_view(name, sweep.axis(name)) for name in AXES if sweep.axis(name)],
         headings=HEADINGS,
@@ -65,17 +65,26 @@ def figures(row: Row) -> Sequence[str]:
     )
 
 
-def _curve(one: Advice, sweep: Sweep) -> Mapping[str, Any]:
+def _curves(one: Advice, sweep: Sweep) -> Mapping[str, Any]:
+    """Speed-up and tokens per pass over k, measured and by the closed form."""
     rows = [r for r in sweep.axis("draft-length") if (r.proposer, r.workload) == (one.proposer, one.workload)]
-    most = max(row.num_draft_tokens for row in rows)
-    points = [Point(r.num_draft_tokens, r.speedup, r.speedup_low, r.speedup_high) for r in rows]
-    # Half steps have no meaning: one corner for every k.
-    curve = [(float(k), one.theory.speedup(k)) for k in range(1, most + 1)]
-    said = "; ".join(f"k {p.at:g}: {p.measured:.2f}x" for p in points)
+    lengths = range(1, max(row.num_draft_tokens for row in rows) + 1)
+    speeds = [Point(r.num_draft_tokens, r.speedup, r.speedup_low, r.speedup_high) for r in rows]
+    tokens = [
+        Point(r.num_draft_tokens, r.tokens_per_pass, r.tokens_per_pass - r.tokens_per_pass_error,
+              r.tokens_per_pass + r.tokens_per_pass_error)
+        for r in rows
+    ]  # fmt: skip
     return {
         "title": f"{one.proposer}, {WORKLOADS[one.workload]}",
-        "svg": curve_chart(points, across="draft tokens k", label=f"Speed-up over k. {said}", curve=curve,
-                           best=one.best_k or None),
+        "speed": curve_chart(
+            speeds, across="draft tokens k", label=f"Speed-up over k: {_spoken_points(speeds)}",
+            curve=[(k, one.theory.speedup(k)) for k in lengths], best=one.best_k or None,
+        ),
+        "tokens": curve_chart(
+            tokens, across="draft tokens k", label=f"Tokens per pass over k: {_spoken_points(tokens)}", unit="",
+            curve=[(k, one.theory.tokens(k)) for k in lengths],
+        ),
     }  # fmt: skip
 
 
@@ -114,7 +123,7 @@ def _passes_view(passes: PassCosts) -> Mapping[str, Any]:
         "svg": curve_chart(
             points, across="tokens in one target pass", unit="", level=floor, top=max(4.0, points[-1].measured * 1.2),
             curve=[(float(n), float(n)) for n in range(1, 17)],
-            label="; ".join(f"{p.at:g} tokens: {p.measured:.2f}" for p in points),
+            label=f"Cost by tokens: {_spoken_points(points)}",
         ),
         "rows": [(p.num_tokens, f"{p.seconds * 1e3:.3g}", f"{p.relative:.2f}", f"{p.relative / p.num_tokens:.2f}")
                  for p in passes.passes],
@@ -123,3 +132,7 @@ def _passes_view(passes: PassCosts) -> Mapping[str, Any]:
 
 def _spoken(bars: Sequence[Bar], unit: str) -> str:
     return "; ".join(f"{bar.label} {bar.measured:.2f}{unit}" for bar in bars)
+
+
+def _spoken_points(points: Sequence[Point]) -> str:
+    return "; ".join(f"{p.at:g}: {p.measured:.2f}" for p in points)

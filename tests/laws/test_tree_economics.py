@@ -9,7 +9,13 @@ import pytest
 
 from specverify.core.errors import UsageError
 from specverify.laws.economics import round_law
-from specverify.laws.tree_economics import best_tree, child_acceptance, simulated_tree_rounds, tree_round_law
+from specverify.laws.tree_economics import (
+    best_tree,
+    child_acceptance,
+    measured_child_acceptance,
+    simulated_tree_rounds,
+    tree_round_law,
+)
 
 SHARES = child_acceptance([0.6, 0.4, 0.3])
 BY_DEPTH = np.array([[0.7, 0.2], [0.5, 0.2], [0.4, 0.1]])
@@ -97,3 +103,30 @@ def test_shares_must_fall():
     """best_tree refuses ranks whose acceptance grows."""
     with pytest.raises(UsageError, match="fall with rank"):
         best_tree(3, [0.2, 0.3])
+
+
+def test_shares_are_found_again():
+    """Rounds walked with known shares give these shares back, whichever children a node has."""
+    rng = np.random.default_rng(3)
+    children = {node: [c for c, parent in enumerate(BRANCHING) if parent == node] for node in range(-1, len(BRANCHING))}
+    rounds = []
+    for _ in range(20_000):
+        path, node = [], -1
+        while children[node]:
+            rank = int(np.searchsorted(np.cumsum(SHARES), rng.random(), side="right"))
+            if rank >= len(children[node]):
+                break
+            node = children[node][rank]
+            path.append(node)
+        rounds.append((BRANCHING, path))
+
+    shares, num_reached = measured_child_acceptance(rounds)
+
+    assert shares == pytest.approx(SHARES[: len(shares)], abs=0.01)
+    assert num_reached > 20_000
+
+
+def test_no_tree_has_no_shares():
+    """Rounds that drafted nothing say nothing about children."""
+    with pytest.raises(UsageError, match="no round has a tree"):
+        measured_child_acceptance([((), ())])
