@@ -89,16 +89,9 @@ class BoundCheck:
 
 
 def bound_checks(
-    *,
-    num_subjects: int,
-    known_failures: Mapping[str, str] | None,
-    select: Sequence[str] | None,
-    profile: str | None,
-    alpha: float,
-    seed: int,
-    effort: float,
-    rerun: str = "",
-) -> Sequence[BoundCheck]:
+    *, num_subjects: int, known_failures: Mapping[str, str] | None, select: Sequence[str] | None, profile: str | None,
+    alpha: float, seed: int, effort: float, rerun: str = "",
+) -> Sequence[BoundCheck]:  # fmt: skip
     """All selected checks with their share of the alarm budget. Raises UsageError for unknown ids."""
     chosen = select_checks(select)
     known = dict(known_failures or {})

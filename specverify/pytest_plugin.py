@@ -97,14 +97,9 @@ def parametrize_with_checks(
     from specverify.pytest_items import LazySubject, bound_checks
 
     checks = bound_checks(
-        num_subjects=len(subjects),
-        known_failures=known_failures,
-        select=select,
-        profile=profile,
-        alpha=alpha,
-        seed=seed,
-        effort=effort,
-    )
+        num_subjects=len(subjects), known_failures=known_failures, select=select, profile=profile, alpha=alpha,
+        seed=seed, effort=effort,
+    )  # fmt: skip
     lazy = [LazySubject(name, source) for name, source in subjects.items()]
     return pytest.mark.parametrize(
         ("subject", "check"),

@@ -34,16 +34,10 @@ Call = Callable[[VerifyInput, RandomSource], Any]
 class FunctionSubject:
     """A verify function under test.
 
-    function: any callable; None where call is given. parameters: role to parameter name (function_roles.ROLES), all
-    optional where the names give the roles away. returns: parts of the answer. kind: "numpy", "torch", "list", or
-    one for each parameter name. batched: whether arrays have a leading batch axis. rng_kind: "numpy", "torch",
-    "python" or "function". dtype: of the laws. constants: fixed arguments. arguments: parameter name to a function of
-    (case, source) that makes the argument. setup: called with the case before every call, to reset or stub state.
-    call: makes the whole call itself from (case, source), for what no mapping covers. step: the same for a function
-    that also drafts, from (draft, target, num_draft_tokens, source), where draft and target give a row for any prefix
-    of new tokens. is_greedy: the function is
-    meant for temperature 0, where the target's law is its argmax. is_tree: it verifies draft trees, where no parameter
-    called parents says so. lossy_by_design: why it need not be lossless.
+    function: any callable; None where call or step makes the whole call. parameters: role to parameter name
+    (function_names.ROLES), all optional where the names give the roles away. layout: "single", "batch" or "flat" (rows
+    end to end); batched is short for the first two. rng_kind: "numpy", "torch", "python" or "function". The other
+    options are those of specverify.verified.
 
     Raises UsageError where the mapping is unclear, or where no way of calling works.
     """

@@ -25,9 +25,7 @@ def kind_pairs(function: Callable[..., Any] | None, kind: str | Mapping[str, str
     pairs = [*_SAME_KINDS, *_MIXED_KINDS]
     seen = _libraries(function)
     if "torch" not in seen and ("numpy" in seen or "random" in seen):
-        pairs = [pair for pair in pairs if "torch" not in " ".join(pair)] + [
-            pair for pair in pairs if "torch" in " ".join(pair)
-        ]
+        pairs.sort(key=lambda pair: "torch" in " ".join(pair))
     # A function that names torch gets tensors first; one that names random and nothing else gets lists first.
     if "torch" in seen:
         pairs.sort(key=lambda pair: "torch" not in pair[1])
@@ -58,14 +56,9 @@ def annotated_kinds(function: Callable[..., Any] | None, base: Dialect) -> dict[
     parameters = None if function is None else signature_of(function)
     if parameters is None:
         return {}
-    found = {}
-    names = {name: role for role, name in base.roles.items()}
-    for name, parameter in parameters.items():
-        if name in names and parameter.annotation is not parameter.empty:
-            kind = _annotated(str(parameter.annotation), names[name])
-            if kind:
-                found[name] = kind
-    return found
+    annotations = {name: one.annotation for name, one in parameters.items() if one.annotation is not one.empty}
+    found = {name: _annotated(str(annotations[name]), role) for role, name in base.roles.items() if name in annotations}
+    return {name: kind for name, kind in found.items() if kind}
 
 
 def _annotated(text: str, role: str) -> str:

@@ -48,16 +48,9 @@ def conditional_of(law: Mapping[Tokens, float], vocab_size: int) -> Conditional:
 
 
 def likely_cause(
-    law: Mapping[Tokens, float],
-    request: Request,
-    target: Conditional,
-    draft: Conditional | None,
-    prefix: Tokens,
-    *,
-    num_draft_tokens: int,
-    tolerance: float,
-    num_from_prefill: int = 1,
-) -> str:
+    law: Mapping[Tokens, float], request: Request, target: Conditional, draft: Conditional | None, prefix: Tokens, *,
+    num_draft_tokens: int, tolerance: float, num_from_prefill: int = 1,
+) -> str:  # fmt: skip
     """A sentence, only where the law that the mistake predicts is the law that was seen.
 
     Two mistakes may predict one and the same law (accepting everything, and replacing rejected tokens by what the
@@ -109,23 +102,13 @@ class _Call:
 
     def distance(self, rule: StepRule) -> float:
         """Total variation; the nearer of the two ways to draft close to the limit."""
-        return min(
-            total_variation(
-                sequence_law_of_rule(
-                    rule,
-                    self.draft,
-                    self.target,
-                    self.request,
-                    num_draft_tokens=self.num_draft_tokens,
-                    room=room,
-                    num_from_prefill=self.num_from_prefill,
-                    worth_following=self._prefixes,
-                    known_paths=self.known_paths,
-                ),
-                self.law,
-            )
-            for room in (1, 0)
-        )
+        return min(total_variation(self._predicted(rule, room), self.law) for room in (1, 0))
+
+    def _predicted(self, rule: StepRule, room: int) -> dict[Tokens, float]:
+        return sequence_law_of_rule(
+            rule, self.draft, self.target, self.request, num_draft_tokens=self.num_draft_tokens, room=room,
+            num_from_prefill=self.num_from_prefill, worth_following=self._prefixes, known_paths=self.known_paths,
+        )  # fmt: skip
 
     def best_strength(self, mistake: Mistake) -> tuple[Mistake, float]:
         """The mistake at the strength that fits best, and how well it fits."""

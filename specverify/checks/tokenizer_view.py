@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from specverify.checks.evidence import once
 from specverify.checks.registry import CheckContext, Inconclusive
 from specverify.core.errors import UsageError
 
@@ -172,10 +173,7 @@ def pairing(subject: Any, context: CheckContext) -> Pairing:
 
     Read from the subject: tokenizers, and where it has them vocab_sizes and draft_to_target.
     """
-    if "tokenizers" not in context.shared:
-        context.shared["tokenizers"] = _read(subject)
-    found: Pairing = context.shared["tokenizers"]
-    return found
+    return once(context, "tokenizers", lambda: _read(subject))
 
 
 def _read(subject: Any) -> Pairing:

@@ -21,17 +21,14 @@ def render_result(result: CheckResult) -> str:
     return "\n".join(_wrapped(f"{head}   {text}" if text else head, indent="", hanging="    "))
 
 
-def render_report(report: Report, *, show_unsupported: bool = False) -> str:
+def render_report(report: Report) -> str:
     """The whole report: subjects in order, then the summary line."""
     lines: list[str] = []
     for subject in dict.fromkeys(result.subject for result in report.results):
         lines += [subject, ""]
         for result in report.results:
-            if result.subject != subject or (result.outcome is Outcome.UNSUPPORTED and not show_unsupported):
-                continue
-            lines.append(render_result(result))
-            if result.outcome is Outcome.FAILED:
-                lines.append("")
+            if result.subject == subject and result.outcome is not Outcome.UNSUPPORTED:
+                lines += [render_result(result), ""] if result.outcome is Outcome.FAILED else [render_result(result)]
         lines.append("")
     return "\n".join([*lines, render_summary(report)])
 
