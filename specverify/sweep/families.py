@@ -149,7 +149,7 @@ def _smollm2() -> Family:
         output_length=32,
         output_lengths=(8, 32, 96, 192),
         full=Effort(seconds=30.0, min_pairs=3, num_requests=16, sample_batch=16, pass_seconds=60.0),
-        quick=Effort(seconds=5.0, min_pairs=1, num_requests=6, sample_batch=6, pass_seconds=15.0),
+        quick=Effort(seconds=9.0, min_pairs=2, num_requests=6, sample_batch=6, pass_seconds=15.0),
         eos_token_ids=(EOS_TOKEN_ID,),
     )
 

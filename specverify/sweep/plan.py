@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from specverify.core.errors import UsageError
 from specverify.sweep.families import WORKLOADS, WRITE, Family
@@ -53,6 +53,11 @@ class Cell:
     draft: str = ""
     int8: str = ""
     num_nodes: int = 0
+
+    @property
+    def setting(self) -> tuple[object, ...]:
+        """Everything but its place on an axis: cells that agree in this are one measurement."""
+        return tuple(getattr(self, one.name) for one in fields(Cell) if one.name not in ("axis", "value"))
 
     @property
     def name(self) -> str:

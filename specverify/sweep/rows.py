@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 
 import numpy as np
 
@@ -63,6 +63,11 @@ class Row:
     verify_cost: float
     prompt_cost: float
     best_k: int | None
+
+    @property
+    def setting(self) -> tuple[object, ...]:
+        """As Cell.setting."""
+        return tuple(getattr(self, one.name) for one in fields(Cell) if one.name not in ("axis", "value"))
 
     @property
     def name(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -65,12 +66,16 @@ def run(store: Store, family: Family, *, is_quick: bool, only: Sequence[str], pr
             pass_costs(family.target, context=context, seconds=how_much.pass_seconds, clock=cpu_clock(family))
         )
     shares = None
+    # The usual setting lies on most axes: it is measured once, and again only when everything is.
+    measured = {row.setting: row for row in store.sweep.rows} if len(missing) < len(wanted) else {}
     for index, cell in enumerate(missing, start=int(needs_passes)):
         progress(cell.name, index, total)
         if cell.num_nodes and shares is None:
             shares = watched_shares(cell, family, how_much)
-        growth = None if shares is None or not cell.num_nodes else best_growth(cell.num_nodes, shares)
-        store.add(measure(cell, family, how_much, growth=growth), order)
+        if cell.setting not in measured:
+            growth = None if shares is None or not cell.num_nodes else best_growth(cell.num_nodes, shares)
+            measured[cell.setting] = measure(cell, family, how_much, growth=growth)
+        store.add(replace(measured[cell.setting], axis=cell.axis, value=cell.value), order)
     progress("done", total, total)
     return len(wanted) + has_passes - total
 

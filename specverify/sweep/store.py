@@ -77,11 +77,16 @@ class Store:
 
     def _write(self, sweep: Sweep) -> None:
         self.sweep = sweep
-        content = {"format": FORMAT, "version": FORMAT_VERSION, "about": sweep.about,
-                   "passes": None if sweep.passes is None else asdict(sweep.passes),
-                   "rows": [asdict(row) for row in sweep.rows]}  # fmt: skip
-        _replace(self.json_file, json.dumps(content, indent=1) + "\n")
+        _replace(self.json_file, as_json(sweep))
         _replace(self.csv_file, as_csv(sweep.rows))
+
+
+def as_json(sweep: Sweep) -> str:
+    """One row a line, so that two sweeps can be compared line by line."""
+    passes = None if sweep.passes is None else asdict(sweep.passes)
+    head = {"format": FORMAT, "version": FORMAT_VERSION, "about": sweep.about, "passes": passes}
+    lines = ",\n".join(json.dumps(asdict(row)) for row in sweep.rows)
+    return f'{json.dumps(head)[:-1]},\n"rows": [\n{lines}\n]}}\n'
 
 
 def as_csv(rows: Sequence[Row]) -> str:
