@@ -48,7 +48,7 @@ def run_sweep(family_name: str, *, is_quick: bool, out: Path | None, only: Seque
     print_sweep(store.sweep, screen)
     if num_known:
         screen.print(f"{num_known} of these were measured before and taken from {store.folder}.\n")
-    screen.print(f"page   {store.page_file}   one file, no network", soft_wrap=True)
+    screen.print(f"\npage   {store.page_file}   one file, no network", soft_wrap=True)
     screen.print(f"rows   {store.csv_file}, {store.json_file}", soft_wrap=True)
     again = f"specverify sweep --family {family_name}    (more of everything, a draft length at a time)"
     hint = again if is_quick else "specverify play    (the same curve, with sliders)"

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from specverify.core.types import Request, SamplingParams, Step, Trace
 from specverify.reference.subject import ReferenceSubject
@@ -74,13 +75,21 @@ class Pair:
         return self.plain / self.speculative
 
 
-def cpu_clock(family: Family) -> Clock:
-    return time.perf_counter if family.target.device.type == "cuda" else time.process_time
+def clock_of(family: Family) -> Clock:
+    """CPU seconds of this process; on a GPU, seconds that passed until everything asked of it was done."""
+    if family.target.device.type != "cuda":
+        return time.process_time
+
+    def finished() -> float:
+        torch.cuda.synchronize()
+        return time.perf_counter()
+
+    return finished
 
 
 def measure(cell: Cell, family: Family, effort: Effort, *, growth: Any = None) -> Row:
     """growth: how the tree of this cell grows, where it is one."""
-    clock = cpu_clock(family)
+    clock = clock_of(family)
     subject = family.subject(
         cell.proposer, num_draft_tokens=cell.num_draft_tokens, draft=cell.draft, int8=cell.int8, growth=growth
     )

@@ -14,7 +14,7 @@ from specverify.laws.tree_economics import best_tree, measured_child_acceptance
 from specverify.reference.proposers import FixedTree, Growth
 from specverify.reference.tree import Topology
 from specverify.sweep.families import Effort, Family
-from specverify.sweep.measure import cpu_clock, measure, requests_of, sample
+from specverify.sweep.measure import clock_of, measure, requests_of, sample
 from specverify.sweep.passes import pass_costs
 from specverify.sweep.plan import Cell, cells
 from specverify.sweep.store import Store, machine
@@ -63,7 +63,7 @@ def run(store: Store, family: Family, *, is_quick: bool, only: Sequence[str], pr
         progress("one pass over 1 to 16 tokens", 0, total)
         context = family.prompt_length
         store.add_passes(
-            pass_costs(family.target, context=context, seconds=how_much.pass_seconds, clock=cpu_clock(family))
+            pass_costs(family.target, context=context, seconds=how_much.pass_seconds, clock=clock_of(family))
         )
     shares = None
     # The usual setting lies on most axes: it is measured once, and again only when everything is.
