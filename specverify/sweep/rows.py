@@ -125,7 +125,7 @@ def row(cell: Cell, steps: Sequence[Step], speed: Speed) -> Row:
         prompt_cost=speed.prompt,
         best_k=None,
     )
-    if acceptance is None or any(step.parents is not None for step in steps):
+    if acceptance is None or not all(map(_is_chain, steps)):
         return found
     return replace(found, best_k=round_model(found).best())
 
@@ -147,12 +147,17 @@ def round_model(row: Row) -> RoundModel:
     )
 
 
+def _is_chain(step: Step) -> bool:
+    """Also a tree in which every node has one child, which is how heads draft their chains."""
+    return step.parents is None or step.parents == tuple(range(-1, step.num_draft_tokens - 1))
+
+
 def _acceptance(steps: Sequence[Step]) -> tuple[float | None, float | None, int, float]:
     """(acceptance, its error, tests, tokens per pass by the closed form). No acceptance where nothing was drafted."""
     drafting = [step for step in steps if step.num_draft_tokens]
     if not drafting:
         return None, None, 0, 1.0
-    if drafting[0].parents is None:
+    if all(map(_is_chain, drafting)):
         found = measured_acceptance([s.num_accepted for s in drafting], [s.num_draft_tokens for s in drafting])
         lengths = Counter(step.num_draft_tokens for step in steps)
         total = sum(count * expected_tokens(found.value, length) for length, count in lengths.items())

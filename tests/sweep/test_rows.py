@@ -65,6 +65,16 @@ def test_tree_is_judged_by_rank():
     assert made.best_k is None
 
 
+def test_tree_without_branches_is_a_chain():
+    """Heads draft chains as trees with one child each: same acceptance, and a best k."""
+    drafted = [step(2, 1, parents=(-1, 0), accepted_nodes=(0,)), step(2, 2, parents=(-1, 0), accepted_nodes=(0, 1))]
+
+    made = row(CELL, drafted, SPEED)
+
+    assert made == row(CELL, [step(2, 1), step(2, 2)], SPEED)
+    assert made.best_k is not None
+
+
 def test_round_model_returns_the_measured_round():
     """Costs taken apart and put together again are what was measured."""
     made = row(CELL, [step(4, 2), step(4, 4)], SPEED)
