@@ -79,11 +79,11 @@ def step_law(subject: Any, context: CheckContext) -> Iterator[Finding]:
     wrong_sampled = [sampled for sampled in evidence.sampled if sampled.is_refuted]
     context.figures.update(_figures(evidence, precision))
     if wrong or wrong_sampled:
-        yield _finding(subject, evidence, wrong, wrong_sampled, precision)
+        yield _finding(evidence, wrong, wrong_sampled, precision)
         return
     if evidence.crash is not None:
         raise evidence.crash
-    context.worth(_worth(evidence, precision, context))
+    context.worth(_worth(evidence, precision))
 
 
 def _is_wrong(result: StepResult, precision: Precision) -> bool:
@@ -126,7 +126,7 @@ def _gather(subject: VerifySubject, context: CheckContext) -> _Evidence:
         num_after += int(any(sampled.is_refuted for sampled in evidence.sampled))
         if num_after > _MORE_CASES:
             break
-    if not evidence.exact and not evidence.sampled and evidence.lattice is None and evidence.crash is None:
+    if not (evidence.exact or evidence.sampled or evidence.lattice or evidence.crash):
         raise Inconclusive("no case could be run")
     return evidence
 
@@ -165,9 +165,8 @@ def _count_exercised(evidence: _Evidence, context: CheckContext) -> None:
 
 
 def _finding(
-    subject: VerifySubject, evidence: _Evidence, wrong: list[StepResult], wrong_sampled: list[SampledStep],
-    precision: Precision,
-) -> Finding:  # fmt: skip
+    evidence: _Evidence, wrong: list[StepResult], wrong_sampled: list[SampledStep], precision: Precision
+) -> Finding:
     total = len(evidence.exact) + len(evidence.sampled)
     others = f"Wrong in {len(wrong) + len(wrong_sampled)} of the {total} cases tried."
     if evidence.crash is not None:
@@ -193,8 +192,8 @@ def _finding(
     )  # fmt: skip
 
 
-def _worth(evidence: _Evidence, precision: Precision, context: CheckContext) -> str:
-    parts = []
+def _worth(evidence: _Evidence, precision: Precision) -> str:
+    parts, why = [], f"Its law could not be enumerated: {evidence.reason}"
     if evidence.exact:
         largest = max(result.distance.tv for result in evidence.exact)
         runs = sum(result.num_runs for result in evidence.exact)
@@ -207,13 +206,10 @@ def _worth(evidence: _Evidence, precision: Precision, context: CheckContext) -> 
         worst = max(sampled.detectable_tv for sampled in evidence.sampled)
         parts.append(
             f"not refuted in {len(evidence.sampled)} cases, {calls:,} calls; would have caught total variation "
-            f"{worst:.2g}. Its law could not be enumerated: {evidence.reason}"
+            f"{worst:.2g}. {why}"
         )
     if evidence.lattice is not None and not evidence.lattice.failures:
-        parts.append(
-            f"every count right on a lattice of uniforms, {evidence.lattice.num_calls:,} calls. Its law could not be "
-            f"enumerated: {evidence.reason}"
-        )
+        parts.append(f"every count right on a lattice of uniforms, {evidence.lattice.num_calls:,} calls. {why}")
     slow = _acceptance_note(evidence.exact)
     return "; ".join([*parts, slow] if slow else parts)
 
@@ -231,15 +227,10 @@ def _acceptance_note(results: list[StepResult]) -> str:
     return f"accepts a first draft token with {got:.3f} where {possible:.3f} is possible: lossless, but slower"
 
 
-def _mode(evidence: _Evidence) -> str:
-    if evidence.sampled:
-        return "e-process"
-    return "enumeration" if evidence.exact and evidence.lattice is None else "lattice"
-
-
 def _figures(evidence: _Evidence, precision: Precision) -> dict[str, Any]:
+    exact = "enumeration" if evidence.exact and evidence.lattice is None else "lattice"
     return {
-        "mode": _mode(evidence),
+        "mode": "e-process" if evidence.sampled else exact,
         "not_enumerable": evidence.reason,
         "tolerance": precision.tolerance,
         "cases": [
