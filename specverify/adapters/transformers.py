@@ -74,9 +74,7 @@ class TransformersEngine:
         self.target = load_model(target, dtype=dtype, device=device, role="target")
         self.draft = load_model(draft, dtype=dtype, device=device, role="draft") if mode == "assistant" else None
         self.dtype = str(self.target.dtype).removeprefix("torch.")
-        self.early_exit_layer = (
-            checked_exit_layer(self.target, early_exit_layer) if mode == "early-exit" else None
-        )
+        self.early_exit_layer = checked_exit_layer(self.target, early_exit_layer) if mode == "early-exit" else None
         self.checkpoint = checkpoint
         self.batch_size = batch_size
         self.is_slow = is_slow

@@ -17,7 +17,15 @@ from specverify.core.types import Request, SamplingParams, Step, Trace
 LARGEST_READABLE_ARRAY = 4096
 
 _STEP_ARRAYS = ("draft_probs", "target_probs", "target_kv_rows", "draft_kv_rows")
-_STEP_TUPLES = ("draft_token_ids", "token_ids", "uniforms", "target_positions", "draft_positions", "parents", "accepted_nodes")
+_STEP_TUPLES = (
+    "draft_token_ids",
+    "token_ids",
+    "uniforms",
+    "target_positions",
+    "draft_positions",
+    "parents",
+    "accepted_nodes",
+)
 _TRACE_FIELDS = ("first_from_prefill", "kv_lag", "draft_kv_lag", "num_proposed", "num_accepted", "finish_reason")
 _DTYPES = ("float64", "float32", "float16", "int64", "int32")
 
