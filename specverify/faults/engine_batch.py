@@ -47,7 +47,7 @@ class _LawsOfNeighbour(ReferenceEngine):
 class _SeesPadding(CachedModel):
     """Short rows attend to the padding of the longest row."""
 
-    def mask(self, slots: Tensor, num_slots: int) -> Tensor:
+    def mask(self, slots: Tensor, num_slots: int) -> Tensor | None:
         return super().mask(slots.max(dim=0, keepdim=True).values.expand_as(slots), num_slots)
 
 

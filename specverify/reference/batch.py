@@ -23,10 +23,10 @@ class RunningRequest:
     streams: RequestStreams
     steps: list[Step] = field(default_factory=list)
     finish_reason: str = ""
+    prompt_length: int = field(init=False)
 
-    @property
-    def prompt_length(self) -> int:
-        return len(self.request.prompt_token_ids)
+    def __post_init__(self) -> None:
+        self.prompt_length = len(self.request.prompt_token_ids)
 
     @property
     def num_output_tokens(self) -> int:
@@ -34,7 +34,7 @@ class RunningRequest:
 
     @property
     def num_remaining(self) -> int:
-        return self.request.max_new_tokens - self.num_output_tokens
+        return self.request.max_new_tokens + self.prompt_length - len(self.token_ids)
 
     @property
     def newest_position(self) -> int:

@@ -31,6 +31,8 @@ class CachedModel:
         self.cache = self.cache_class(
             model.config, num_rows, capacity + SPARE_ROWS, dtype=model.dtype, device=model.device
         )
+        self._zero = torch.zeros((), dtype=model.dtype, device=model.device)
+        self._minus_infinity = torch.full_like(self._zero, -torch.inf)
         # Positions that the last pass computed, per row, padding left out: [rows][num_new].
         self.last_positions: list[list[int]] = [[] for _ in range(num_rows)]
         # What the last pass gave, its rows as they were then: [rows, width, hidden] and [rows, width, taps, hidden].
@@ -45,12 +47,13 @@ class CachedModel:
         num_new: Sequence[int],
         layers: Sequence[int] | None = None,
         branches: Branches | None = None,
+        inputs: Tensor | None = None,
     ) -> Tensor:
         """Hidden states [rows, width, hidden] of a block of tokens [rows, width]; their KV rows are pending.
 
         first_positions: position in the text of each row's first token. num_new: tokens per row, at most width.
         layers: as in Model.forward; the cache rows of the other layers stay as they are.
-        branches: the block is a part of a tree; otherwise its tokens follow each other.
+        branches: the block is a part of a tree; otherwise its tokens follow each other. inputs: as in Model.forward.
         """
         width = token_ids.shape[1]
         if branches is None:
@@ -60,36 +63,47 @@ class CachedModel:
         slots = self.slots(width)
         num_slots = max(self.cache.lengths) + width
         self.cache.reserve(num_slots)
+        self.model.rope.reserve(max(first_positions) + width + SPARE_ROWS, self.model.dtype)
         mask = self.mask(slots, num_slots) if branches is None else self.tree_mask(num_slots, branches)
-        tapped = dict.fromkeys(self.taps, token_ids)
+        tapped = dict.fromkeys(self.taps, token_ids) if self.taps else None
         self.last_hidden = self.model.forward(
             token_ids,
             positions=positions,
             slots=slots,
             mask=mask,
+            num_slots=num_slots,
             cache=self.cache,
             layers=layers,
             tapped=tapped,
+            inputs=inputs,
         )
-        self.last_taps = torch.stack([tapped[tap] for tap in self.taps], dim=2) if self.taps else None
-        self.last_positions = [row[:new] for row, new in zip(positions.tolist(), num_new, strict=True)]
-        for row, new in enumerate(num_new):
-            self.cache.lengths[row] += new
+        self.last_taps = torch.stack([tapped[tap] for tap in self.taps], dim=2) if tapped else None
+        computed = positions.expand(len(num_new), width).tolist()
+        if min(num_new) < width:
+            computed = [row[:new] for row, new in zip(computed, num_new, strict=True)]
+        self.last_positions = computed
+        self.cache.lengths = [length + new for length, new in zip(self.cache.lengths, num_new, strict=True)]
         return self.last_hidden
 
     def token_positions(self, first_positions: Sequence[int], width: int) -> Tensor:
-        """Position of every token of the block, [rows, width]: consecutive, from the row's first one on."""
+        """Position of every token of the block, [rows, width]: consecutive, from the row's first one on.
+
+        [1, width] where all rows agree; so are the slots.
+        """
         return self._offsets(first_positions, width)
 
     def slots(self, width: int) -> Tensor:
         """Cache row that every token of the block is written to, [rows, width]: right behind the rows in use."""
         return self._offsets(self.cache.lengths, width)
 
-    def mask(self, slots: Tensor, num_slots: int) -> Tensor:
+    def mask(self, slots: Tensor, num_slots: int) -> Tensor | None:
         """0 where a token may see a cache row and -inf where not, [rows, width, num_slots].
 
         A token sees its own row and all before it. Hence neither rejected rows, nor padding, nor later tokens.
+        None where everything may be seen: one token a row, and rows of one length.
         """
+        if slots.shape == (1, 1):
+            return None
         return self._additive(torch.arange(num_slots, device=slots.device) > slots[:, :, None])
 
     def tree_positions(self, first_positions: Sequence[int], branches: Branches) -> Tensor:
@@ -107,8 +121,7 @@ class CachedModel:
         return self._additive(~is_seen)
 
     def _additive(self, is_hidden: Tensor) -> Tensor:
-        mask = torch.zeros(is_hidden.shape, dtype=self.model.dtype, device=is_hidden.device)
-        return mask.masked_fill_(is_hidden, -torch.inf)
+        return torch.where(is_hidden, self._minus_infinity, self._zero)
 
     def select(self, rows: Sequence[int]) -> None:
         """Goes on with these batch rows only, in this order."""
@@ -116,7 +129,9 @@ class CachedModel:
         self.last_positions = [self.last_positions[row] for row in rows]
 
     def _offsets(self, starts: Sequence[int], width: int) -> Tensor:
-        device = self.model.device
+        device, first = self.model.device, starts[0]
+        if all(start == first for start in starts):
+            return torch.arange(first, first + width, device=device)[None]
         return torch.tensor(starts, device=device)[:, None] + torch.arange(width, device=device)
 
 

@@ -33,6 +33,9 @@ from specverify.reference.verifiers import (
     Verifier,
 )
 
+# In batches of this size, rows that finish are replaced by rows from the end: moving all rows up costs too much.
+MANY_ROWS = 128
+
 
 class ReferenceEngine:
     """Decodes requests with a target model, a proposer and a verifier.
@@ -95,7 +98,8 @@ class ReferenceEngine:
             else:
                 self.plain_step(batch)
             batch = self.drop_finished(batch, speculate)
-        return [finished_trace(running, speculated=speculate) for running in everyone]
+        draft_lag = getattr(self.proposer, "kv_lag", 1)
+        return [finished_trace(running, speculated=speculate, draft_kv_lag=draft_lag) for running in everyone]
 
     # The two ways to take a step -----------------------------------------------------------------------------
 
@@ -250,8 +254,9 @@ class ReferenceEngine:
         The end token is looked for first: a request that meets both ends here ends because of the end token.
         """
         kept = self.cut_at_limit(running, emitted)
-        at_end = self.cut_at_eos(running, kept)
-        if at_end and at_end[-1] in running.request.eos_token_ids:
+        ends = running.request.eos_token_ids
+        at_end = self.cut_at_eos(running, kept) if ends else kept
+        if at_end and at_end[-1] in ends:
             running.finish_reason = "eos"
         elif len(at_end) >= running.num_remaining:
             running.finish_reason = "length"
@@ -274,6 +279,8 @@ class ReferenceEngine:
         rows = [row for row, running in enumerate(batch.running) if not running.finish_reason]
         if len(rows) == batch.num_rows:
             return batch
+        if len(rows) >= MANY_ROWS:
+            rows = gaps_filled(rows)
         if rows:
             self.cached.select(rows)
             if speculate:
@@ -294,3 +301,16 @@ def along_paths(states: Tensor, accepted: Sequence[Sequence[int]]) -> Tensor:
     """The states [rows, width, ...] of the newest token and the accepted nodes, padded on the right."""
     index = padded([[0, *(node + 1 for node in path)] for path in accepted], states.device)
     return states[torch.arange(len(accepted), device=states.device)[:, None], index]
+
+
+def gaps_filled(rows: Sequence[int]) -> list[int]:
+    """The same rows in another order: rows below len(rows) stay in their places, later ones fill the gaps."""
+    places: list[int | None] = [None] * len(rows)
+    later = []
+    for row in rows:
+        if row < len(rows):
+            places[row] = row
+        else:
+            later.append(row)
+    filling = iter(later)
+    return [next(filling) if row is None else row for row in places]

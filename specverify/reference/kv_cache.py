@@ -24,7 +24,7 @@ class KVCache:
         shape = (config.num_layers, 2, num_rows, config.num_kv_heads, capacity, config.head_dim)
         self.buffer = torch.zeros(shape, dtype=dtype, device=device)
         self.lengths = [0] * num_rows
-        self._row_index = torch.arange(num_rows, device=device)[:, None]
+        self._take_lanes()
 
     @property
     def capacity(self) -> int:
@@ -36,16 +36,23 @@ class KVCache:
             spare = max(num_slots, 2 * self.capacity) - self.capacity
             empty = self.buffer.new_zeros((*self.buffer.shape[:4], spare, self.buffer.shape[5]))
             self.buffer = torch.cat([self.buffer, empty], dim=4)
+            self._take_lanes()
 
     def write(self, layer: int, slots: Tensor, *, keys: Tensor, values: Tensor) -> None:
-        """Stores keys and values [rows, new, kv_heads, head_dim] at slots [rows, new] of the layer."""
-        self.buffer[layer, 0, self._row_index, :, slots] = keys
-        self.buffer[layer, 1, self._row_index, :, slots] = values
+        """Stores keys and values [rows, new, kv_heads, head_dim] at slots [rows or 1, new] of the layer."""
+        own_keys, own_values = self._lanes[layer]
+        if slots.shape[0] == 1:
+            shared = slots[0]
+            own_keys.index_copy_(2, shared, keys.transpose(1, 2))
+            own_values.index_copy_(2, shared, values.transpose(1, 2))
+        else:
+            own_keys[self._row_index, :, slots] = keys
+            own_values[self._row_index, :, slots] = values
 
     def read(self, layer: int, num_slots: int) -> tuple[Tensor, Tensor]:
         """Keys and values of the first num_slots slots, each [rows, kv_heads, num_slots, head_dim]; views."""
-        lane = self.buffer[layer, :, :, :, :num_slots]
-        return lane[0], lane[1]
+        keys, values = self._lanes[layer]
+        return keys.narrow(2, 0, num_slots), values.narrow(2, 0, num_slots)
 
     def keep(self, row: int, num_rows: int) -> None:
         """Commits the first num_rows rows of the lane and drops everything behind them."""
@@ -70,10 +77,25 @@ class KVCache:
 
     def select(self, rows: Sequence[int]) -> None:
         """Keeps the lanes of these batch rows, in this order; the others are finished."""
-        index = torch.tensor(rows, device=self.buffer.device)
-        self.buffer = self.buffer[:, :, index]
+        used = max(self.lengths)
         self.lengths = [self.lengths[row] for row in rows]
-        self._row_index = torch.arange(len(rows), device=self.buffer.device)[:, None]
+        if len(rows) > self.buffer.shape[2]:
+            wider = torch.zeros_like(self.buffer[:, :, :1]).repeat(1, 1, len(rows), 1, 1, 1)
+            wider[:, :, :, :, :used] = self.buffer[:, :, torch.tensor(rows), :, :used]
+            self.buffer = wider
+        else:
+            # Only rows that go elsewhere are copied, and only what is in use of them.
+            moves = [(place, row) for place, row in enumerate(rows) if row != place]
+            if moves:
+                places, moving = torch.tensor(moves, device=self.buffer.device).unbind(1)
+                self.buffer[:, :, places, :, :used] = self.buffer[:, :, moving, :, :used]
+            self.buffer = self.buffer[:, :, : len(rows)]
+        self._take_lanes()
+
+    def _take_lanes(self) -> None:
+        """Views of each layer's keys and values, made once for many passes."""
+        self._lanes = [(layer[0], layer[1]) for layer in self.buffer.unbind()]
+        self._row_index = torch.arange(self.buffer.shape[2], device=self.buffer.device)[:, None]
 
     def rows(self, row: int) -> Tensor:
         """A copy of the rows in use, [layers, 2, length, kv_heads, head_dim]."""

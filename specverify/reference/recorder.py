@@ -100,7 +100,7 @@ class StepRecord:
             )
 
 
-def finished_trace(running: RunningRequest, *, speculated: bool) -> Trace:
+def finished_trace(running: RunningRequest, *, speculated: bool, draft_kv_lag: int = 1) -> Trace:
     """The record of one request. Its first token came from prefill, everything else from steps."""
     steps = tuple(running.steps)
     num_passes = len(steps) if speculated else running.num_output_tokens - 1
@@ -109,7 +109,7 @@ def finished_trace(running: RunningRequest, *, speculated: bool) -> Trace:
         token_ids=tuple(running.token_ids[running.prompt_length :]),
         steps=steps,
         speculated=speculated,
-        draft_kv_lag=1 if any(step.draft_kv_length_after is not None for step in steps) else None,
+        draft_kv_lag=draft_kv_lag if any(step.draft_kv_length_after is not None for step in steps) else None,
         num_proposed=sum(step.num_draft_tokens for step in steps),
         num_accepted=sum(step.num_accepted for step in steps),
         finish_reason=running.finish_reason,

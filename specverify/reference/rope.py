@@ -9,9 +9,12 @@ from torch import Tensor
 
 from specverify.reference.config import RopeConfig
 
+# Positions that a table begins with; whoever goes further reserves more.
+FIRST_POSITIONS = 4096
+
 
 class Rope:
-    """Rotations for one head size. Angles are computed in float64 whatever the model's type is.
+    """Rotations for one head size, in a table by position. Angles are float64 whatever the model's type is.
 
     Source: Su et al. 2021, arXiv 2104.09864; the stretched kinds as transformers' modeling_rope_utils has them.
     """
@@ -21,17 +24,36 @@ class Rope:
         self.head_dim = head_dim
         self.frequencies = frequencies(config, head_dim).to(device)
         self.scale = attention_scale(config)
+        self._table = torch.empty(2, 0, 1, head_dim)
 
     def rotation(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """(cos, signed sin), each [rows, new, 1, head_dim], for positions [rows, new]."""
-        wavenumbers = self.frequencies
+        """(cos, signed sin), each [rows, new, 1, head_dim], for positions [rows, new].
+
+        Positions must lie within what was reserved, by default within FIRST_POSITIONS.
+        """
         if self.config.rope_type == "dynamic":
             # Beyond the trained length the base follows the longest position of the pass, so rows computed in
             # other passes keep another base: see specverify.reference.limits, which refuses that region.
-            wavenumbers = frequencies(self.config, self.head_dim, int(positions.max()) + 1).to(positions.device)
+            longest = frequencies(self.config, self.head_dim, int(positions.max()) + 1).to(positions.device)
+            cos, sin = self._rotations(positions, longest).to(dtype)
+            return cos, sin
+        self.reserve(FIRST_POSITIONS, dtype)
+        cos, sin = self._table[:, positions]
+        return cos, sin
+
+    def reserve(self, num_positions: int, dtype: torch.dtype) -> None:
+        """Makes the table reach that far."""
+        if self._table.dtype == dtype and num_positions <= self._table.shape[1]:
+            return
+        # Not as part of inference: the table may be used in training as well.
+        with torch.inference_mode(False), torch.no_grad():
+            positions = torch.arange(max(num_positions, 2 * self._table.shape[1]), device=self.frequencies.device)
+            self._table = self._rotations(positions, self.frequencies).to(dtype)
+
+    def _rotations(self, positions: Tensor, wavenumbers: Tensor) -> Tensor:
         angles = positions[..., None, None].to(torch.float64) * wavenumbers
         cos, sin = angles.cos() * self.scale, angles.sin() * self.scale
-        return torch.cat([cos, cos], dim=-1).to(dtype), torch.cat([-sin, sin], dim=-1).to(dtype)
+        return torch.stack([torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1)])
 
 
 def rotate(heads: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:

@@ -54,6 +54,10 @@ class SamplingRows:
         self.is_greedy = all(p.is_greedy for p in params)
         self.has_greedy = any(p.is_greedy for p in params)
         self.has_penalties = any(p.has_penalties for p in params)
+        self._has_temperature = any(p.temperature != 1.0 for p in params)
+        self._has_top_k = any(p.top_k > 0 for p in params)
+        self._has_top_p = any(p.top_p < 1.0 for p in params)
+        self._has_min_p = any(p.min_p > 0.0 for p in params)
         self._columns: dict[str, Tensor] = {}
 
     def law(self, logits: Tensor, counts: TokenCounts | None = None, in_output: Tensor | None = None) -> Tensor:
@@ -73,14 +77,14 @@ class SamplingRows:
         return law
 
     def _sampled_law(self, values: Tensor) -> Tensor:
-        if any(p.temperature != 1.0 for p in self.params):
+        if self._has_temperature:
             temperature = self._column("temperature", values)
             values = values / torch.where(temperature == 0.0, 1.0, temperature)
-        if any(p.top_k > 0 for p in self.params):
+        if self._has_top_k:
             values = self._keep_top_k(values)
-        if any(p.top_p < 1.0 for p in self.params):
+        if self._has_top_p:
             values = self._keep_top_p(values)
-        if any(p.min_p > 0.0 for p in self.params):
+        if self._has_min_p:
             probs = values.softmax(dim=-1)
             floor = self._column("min_p", values) * probs.amax(dim=-1, keepdim=True)
             values = values.masked_fill(probs < floor, -torch.inf)

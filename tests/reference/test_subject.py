@@ -144,7 +144,7 @@ def test_models_and_directories_are_taken_alike(pair: ProbePair) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"proposer": "eagle"}, "proposer 'eagle' is unknown; choose from draft-model"),
+        ({"proposer": "mamba"}, "proposer 'mamba' is unknown; choose from draft-model"),
         ({"dtype": "int8"}, "dtype 'int8' is unknown; choose from float64"),
         ({"model": "gpt2"}, "give model='smollm2' by itself"),
         ({"draft": "x"}, "a draft is named without a target"),
