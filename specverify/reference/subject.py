@@ -22,6 +22,15 @@ from specverify.core.scenario import Scenario, default_scenarios
 from specverify.core.types import Request, Trace
 from specverify.reference.cached_model import prefill_rows, score
 from specverify.reference.engine import ReferenceEngine
+from specverify.reference.head_files import Head
+from specverify.reference.head_proposers import (
+    HEAD_PROPOSERS,
+    HEAD_TREES,
+    HEADS_WITHOUT_CACHE,
+    HEADS_WITHOUT_LAW,
+    make_head_proposer,
+)
+from specverify.reference.heads import EagleHead
 from specverify.reference.model import Model
 from specverify.reference.proposers import (
     AlternatingProposer,
@@ -37,7 +46,7 @@ from specverify.reference.proposers import (
     TreeProposer,
 )
 from specverify.reference.recorder import to_numpy
-from specverify.reference.tree import Topology
+from specverify.reference.tree import standard_topology
 from specverify.reference.verifiers import Verifier
 
 # Proposers that run a model: the draft model, or (True) the target itself.
@@ -55,8 +64,8 @@ TREES: Mapping[str, Callable[[int], Growth]] = {
     "tree-top": lambda depth: FixedTree(standard_topology(depth), is_drawn=False),
     "tree-dynamic": lambda depth: DynamicTree(width=2, depth=depth, num_nodes=2 * depth + 1),
 }
-PROPOSERS = (*MODEL_PROPOSERS, "n-gram", *TREES)
-_WITHOUT_LAW = ("n-gram", "tree-top", "tree-dynamic")
+PROPOSERS = (*MODEL_PROPOSERS, "n-gram", *TREES, *HEAD_PROPOSERS)
+_WITHOUT_LAW = ("n-gram", "tree-top", "tree-dynamic", *HEADS_WITHOUT_LAW)
 _CAPABILITIES = frozenset(
     {
         Capability.GENERATE,
@@ -97,7 +106,9 @@ class ReferenceSubject:
     target, draft: the models; without a draft, "draft-model" is refused and "sometimes-empty" drafts with the target.
     record_probs, record_kv_rows: whether steps hold laws and KV rows; quiet() is the subject without both.
     own_scenarios: how it is to be asked; on a probe pair the standard scenarios, else none.
-    growth: how the trees of a "tree" proposer grow, instead of the standard way of that name.
+    growth: how the trees of a "tree" proposer grow, or the drafts of a head, instead of the standard way of that name.
+    heads: by kind, "eagle" and "medusa": a head, or its folder; on a probe pair an untrained one where there is none.
+    draft_layers: layers that "layer-skip" runs, or how many of the first ones; the first half unless given.
     prompts, max_new_tokens, batch_size: what the standard runs use.
     """
 
@@ -117,6 +128,8 @@ class ReferenceSubject:
     batch_size: int = 64
     num_threads: int | None = None
     growth: Growth | None = None
+    heads: Mapping[str, Head | str | Path] = field(default_factory=dict)
+    draft_layers: int | Sequence[int] | None = None
     engine: ReferenceEngine = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -134,8 +147,10 @@ class ReferenceSubject:
             shown.add(Capability.TARGET_PROBS)
             if self.proposer not in _WITHOUT_LAW:
                 shown.add(Capability.DRAFT_PROBS)
-        if self.proposer != "n-gram":
+        if self.proposer not in ("n-gram", *HEADS_WITHOUT_CACHE):
             shown.add(Capability.DRAFT_KV)
+        if self.proposer in (*TREES, *HEAD_TREES):
+            shown.add(Capability.DRAFT_TREE)
         if self.record_kv_rows:
             shown.add(Capability.KV_ROWS)
         if self.checkpoint is not None:
@@ -181,6 +196,8 @@ class ReferenceSubject:
         drafting = getattr(self.engine.proposer, "model", None)
         if model != "draft" or drafting is None:
             raise UsageError(f"{self.name} has no {model!r} model; ask for 'target', or 'draft' where one is run")
+        if isinstance(drafting, EagleHead):
+            return to_numpy(drafting.prefill_rows(token_ids))
         return to_numpy(prefill_rows(drafting, token_ids))
 
     def with_proposer(self, name: str) -> ReferenceSubject:
@@ -207,6 +224,18 @@ class ReferenceSubject:
     def _make_proposer(self) -> Proposer:
         if self.proposer == "n-gram":
             return self.parts.ngram_class()
+        if self.proposer in HEAD_PROPOSERS:
+            head: Proposer = make_head_proposer(
+                self.proposer,
+                self.target,
+                heads=self.heads,
+                draft_layers=self.draft_layers,
+                growth=self.growth,
+                num_draft_tokens=self.num_draft_tokens,
+                may_be_untrained=self.checkpoint is not None,
+                mixed=self._mixed,
+            )
+            return head
         if self.proposer in ("draft-model", *TREES) and self.draft is None:
             raise UsageError(
                 f"proposer {self.proposer!r} needs a draft model; give one, or choose from {_without_draft()}"
@@ -275,8 +304,3 @@ def threads(num_threads: int | None) -> Iterator[None]:
 
 def _without_draft() -> str:
     return ", ".join(name for name in PROPOSERS if name not in ("draft-model", *TREES))
-
-
-def standard_topology(depth: int) -> Topology:
-    """Two children, two of each of these, then one of each: 2, 6, 10, 14 nodes for depth 1 to 4."""
-    return Topology.from_branching([2 if level < 2 else 1 for level in range(depth)])

@@ -85,6 +85,11 @@ class Topology:
         return node in self.parents
 
 
+def standard_topology(depth: int) -> Topology:
+    """Two children, two of each of these, then one of each: 2, 6, 10, 14 nodes for depth 1 to 4."""
+    return Topology.from_branching([2 if level < 2 else 1 for level in range(depth)])
+
+
 @dataclass(frozen=True)
 class Branches:
     """How the tokens of a block stand in a tree that grows on top of a cache.

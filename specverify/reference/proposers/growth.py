@@ -80,7 +80,7 @@ class FixedTree:
         parents_of_level, number_of = [ROOT], {ROOT: ROOT}
         for level in range(1, depth + 1):
             nodes = shape.level(level)
-            children = _Children(batch, self, logits, history)
+            children = _Children(batch, self, logits, history, [level <= wanted for wanted in num_draft_tokens])
             for rank in range(1 + max(shape.ranks[node] for node in nodes)):
                 ranked = [node for node in nodes if shape.ranks[node] == rank]
                 places = [parents_of_level.index(shape.parents[node]) for node in ranked]
@@ -202,8 +202,12 @@ def confidence(batch: Batch, logits: Tensor, history: _History) -> Tensor:
 class _Children:
     """Hands out the children of the nodes of one level, rank by rank."""
 
-    def __init__(self, batch: Batch, growth: FixedTree, logits: Tensor, history: _History) -> None:
+    def __init__(
+        self, batch: Batch, growth: FixedTree, logits: Tensor, history: _History, is_wanted: Sequence[bool]
+    ) -> None:
         self.batch, self.growth = batch, growth
+        # A row that goes no deeper draws nothing more, or what it draws later would depend on its neighbours.
+        self.is_wanted = is_wanted
         self.law: Tensor | None = None
         self.ranked: Tensor | None = None
         self.rank = 0
@@ -226,7 +230,8 @@ class _Children:
         # Where nothing is left to draw, something is drawn all the same, and dropped.
         drawable = torch.where(has_mass[:, :, None], law, one_hot(law.argmax(dim=-1), law.shape[-1]).to(law.dtype))
         streams = [stream for stream in batch.streams for _ in places]
-        drawn = draw_tokens(drawable.flatten(0, 1), streams, DRAFT, [True] * len(streams)).view(has_mass.shape)
+        is_wanted = [wanted for wanted in self.is_wanted for _ in places]
+        drawn = draw_tokens(drawable.flatten(0, 1), streams, DRAFT, is_wanted).view(has_mass.shape)
         if self.ranked is not None:
             is_greedy = torch.tensor([p.is_greedy for p in batch.sampling.params], device=batch.device)[:, None]
             drawn, has_mass = torch.where(is_greedy, chosen, drawn), torch.where(is_greedy, has_rank, has_mass)
@@ -259,3 +264,9 @@ def _packed(token_ids: Tensor, parents: Tensor, numbers: Tensor, laws: Tensor | 
         parents=torch.where(is_kept, moved, ROOT),
         extended=torch.where(is_kept, numbers.gather(1, order), ROOT),
     )
+
+
+def as_chain(drafts: Drafts, growth: Growth) -> Drafts:
+    """The drafts of a growth without branches as the chain they are; others as they are."""
+    is_chain = isinstance(growth, FixedTree) and growth.topology.depth == growth.num_nodes
+    return replace(drafts, parents=None, extended=None) if is_chain else drafts
