@@ -6,8 +6,9 @@ comparison makes conditions, and only what is inspected is decided.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy import array, asarray
@@ -30,9 +31,15 @@ from specverify.exact.symbols import (
     some,
 )
 
+if TYPE_CHECKING:
+    from specverify.exact.scalar import Symbol
+
 _QUIET: dict[str, Any] = {"divide": "ignore", "invalid": "ignore", "over": "ignore", "under": "ignore"}
 _COMPARE = {"less": np.less, "less_equal": np.less_equal, "greater": np.greater, "greater_equal": np.greater_equal,
             "equal": np.equal, "not_equal": np.not_equal}  # fmt: skip
+
+
+_EXCHANGED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal"}
 
 
 @dataclass(eq=False)  # not frozen, as Symbols
@@ -74,6 +81,11 @@ class Conditions:
     def inverted(self) -> Conditions:
         """The opposite events."""
         return Conditions(self.run, self.variable, self.threshold, ~self.below)
+
+
+def mirrored(operation: str) -> str:
+    """The comparison with its sides exchanged."""
+    return _EXCHANGED.get(operation, operation)
 
 
 def compare(block: Symbols, operation: str, number: Any) -> Conditions:
@@ -149,6 +161,24 @@ def thresholds(block: Symbols, numbers: Floats) -> tuple[Floats, NDArray[np.bool
     return uniforms, increasing
 
 
+def threshold(symbol: Symbol, number: float) -> tuple[float, bool]:
+    """As thresholds, for one symbol."""
+    core = (number - symbol.a) / symbol.b
+    if symbol.kind == POWER_E and abs(symbol.c) == 1.0:
+        exponential = max(core, 0.0)
+        if symbol.c < 0.0:
+            exponential = 1.0 / exponential if exponential > 0.0 else math.inf
+        grows = (symbol.b > 0.0) == (symbol.c > 0.0)
+    elif symbol.kind == LOG_E and core < 700.0:
+        exponential, grows = math.exp(core), symbol.b > 0.0
+    else:
+        uniforms, directions = thresholds(symbol.block(), array(number))
+        return float(uniforms), bool(directions)
+    # Z = exp(-E) falls as E rises, and U = 1 - Z where the symbol is mirrored.
+    u = -math.expm1(-exponential) if symbol.mirror else math.exp(-exponential)
+    return u, grows == symbol.mirror
+
+
 def _simple_thresholds(form: Form, block: Symbols, numbers: Floats) -> tuple[Floats, NDArray[np.bool_]] | None:
     """As thresholds, for blocks of one common form and numbers without NaN; None where it does not apply."""
     if form.kind > LOG_E or not form.is_full or some(np.isnan(numbers)):
@@ -195,80 +225,3 @@ def clamp(block: Symbols, low: Any, high: Any) -> Symbols:
                 block.variable[position] = CONSTANT
                 block.a[position] = bounds[position]
     return block
-
-
-def race(block: Symbols, *, largest: bool, operation: str) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
-    """(positions, variables, weights) of a race along a 1-d block: P(position wins) is its weight.
-
-    One entry alone (weights of length 1, no variables) wins for certain. The variables are not consumed yet.
-    Raises NotEnumerable where the entries are no race: not one monotone function of E / weight with E independent.
-    """
-    run = block.run
-    symbolic = block.variable >= 0
-    constants = np.where(symbolic, -np.inf if largest else np.inf, block.a)
-    certain = np.zeros(0, dtype=np.int64)
-    if some(np.isnan(constants)):  # argmax and argmin both return the first NaN
-        return array([int(np.isnan(constants).argmax())]), certain, np.ones(1)
-    best = int(constants.argmax() if largest else constants.argmin())
-    if not some(symbolic):
-        return array([best]), certain, np.ones(1)
-    positions = np.flatnonzero(symbolic)
-    entries = block[positions]
-    if len(positions) < block.size:
-        low, high = _range(entries)
-        if constants[best] >= high if largest else constants[best] <= low:
-            return array([best]), certain, np.ones(1)
-        if not (constants[best] <= low if largest else constants[best] >= high):
-            if run.has_clamped:
-                raise run.refuse_clamped(operation)
-            raise run.refuse("a race of random values against a number inside their range", operation)
-    if len(positions) == 1:
-        return positions, certain, np.ones(1)
-    form = block.form[0]
-    if form is not None and form.is_pure and form.kind == POWER_E and (form.c < 0.0) == largest:
-        # b E^c with b > 0: the first arrival of E / w has w = b^(-1/c), and is the largest where c < 0.
-        weights = entries.b if form.c == -1.0 else entries.b ** (-1.0 / form.c)
-        total = weights.sum()
-        if np.isfinite(total) and weights.all():
-            return positions, entries.variable, weights / total
-    log_weights = _log_weights(entries, largest=largest, operation=operation)
-    weights = np.exp(log_weights - log_weights.max())
-    return positions, entries.variable, weights / weights.sum()
-
-
-def _range(entries: Symbols) -> tuple[float, float]:
-    """Infimum and supremum over all entries, before anything is known of their variables."""
-    if (entries.kind > LOG_E).any():
-        low, high = algebra.value_bounds(entries)
-        return float(low.min()), float(high.max())
-    # Z ** c and E ** c at their ends: 0 and 1 for Z ** c with c > 0, 1 and inf for c < 0, 0 and inf for E ** c.
-    is_uniform = entries.kind == POWER_U
-    near = np.where(entries.kind == LOG_E, -np.inf, np.where(is_uniform & (entries.c < 0.0), 1.0, 0.0))
-    far = np.where(is_uniform & (entries.c > 0.0), 1.0, np.inf)
-    ends = entries.a + entries.b * near, entries.a + entries.b * far
-    return float(np.minimum(*ends).min()), float(np.maximum(*ends).max())
-
-
-def _log_weights(entries: Symbols, *, largest: bool, operation: str) -> Floats:
-    """Logarithms of the weights w, where every entry is one common monotone function of E / w."""
-    kind, a, b, c = entries.kind, entries.a, entries.b, entries.c
-    first = int(kind[0])
-    with np.errstate(**_QUIET):
-        if first == LOG_E and _alike(kind, b):
-            log_weights, falls = -a / b, bool(b[0] < 0.0)  # a + b log E = b log(E e^(a/b))
-        elif first == POWER_E and _alike(kind, c, a, np.sign(b)):
-            log_weights, falls = -np.log(np.abs(b)) / c, bool(b[0] * c[0] < 0.0)  # |b| E^c = (|b|^(1/c) E)^c
-        elif first == POWER_U and _alike(kind, a, b, np.sign(c)):
-            log_weights, falls = -np.log(np.abs(c)), bool(b[0] * c[0] > 0.0)  # Z^c = exp(-c E)
-        else:
-            raise entries.run.refuse("argmax of random values that are no exponential or Gumbel race", operation)
-    # An argmax picks the smallest E / w where the function falls in it, an argmin where it rises.
-    if falls != largest:
-        raise entries.run.refuse(
-            "a race that picks the last instead of the first arrival has no closed form", operation
-        )
-    return log_weights
-
-
-def _alike(*columns: NDArray[Any]) -> bool:
-    return all(bool(np.all(np.abs(column - column[0]) <= 1e-12 * np.abs(column[0]))) for column in columns)

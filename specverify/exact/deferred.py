@@ -10,22 +10,32 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from specverify.exact.opaque import Opaque
 from specverify.exact.run import Run
 
-Number = int | float | bool
+if TYPE_CHECKING:
+    from specverify.exact.leaves import Leaf
+
 Get = Callable[[int], Any]
 _UNDECIDED: Any = object()
 
 
-class Deferred:
+def _either_way(function: Callable[[Any, Any], Any]) -> tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]:
+    """A method for an operator, and the one for its operands exchanged."""
+    return (
+        lambda own, other: combined(function, own, other),
+        lambda own, other: combined(function, other, own),
+    )
+
+
+class Deferred(Opaque):
     """A number that will be decided when somebody looks at it. Base of the leaves and of functions of them."""
 
-    __slots__ = ("_value", "run")
+    __slots__ = ("_value",)
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -53,8 +63,6 @@ class Deferred:
         """The value where each leaf (by id) takes the given value."""
         raise NotImplementedError
 
-    # Looking --------------------------------------------------------------------------------------------------
-
     def __bool__(self) -> bool:
         return bool(self.resolve())
 
@@ -81,61 +89,18 @@ class Deferred:
     def __repr__(self) -> str:
         return repr(self._value) if self.is_decided else f"<undecided {type(self).__name__}>"
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        from specverify.exact.numpy_ufuncs import apply_ufunc
-
-        return apply_ufunc(self.run, ufunc, method, inputs, kwargs)
-
-    @classmethod
-    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Makes torch's argument parsers accept it; the function mode in torch_calls.py turns it into a tensor."""
-        return NotImplemented
-
-    def item(self) -> Deferred:
-        """As of numpy and torch scalars: the number itself, still undecided."""
-        return self
-
     def tolist(self) -> Deferred:
         """As item()."""
         return self
 
-    # Arithmetic -----------------------------------------------------------------------------------------------
-
-    def __add__(self, other: Any) -> Any:
-        return combined(operator.add, self, other)
-
-    def __radd__(self, other: Any) -> Any:
-        return combined(operator.add, other, self)
-
-    def __sub__(self, other: Any) -> Any:
-        return combined(operator.sub, self, other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return combined(operator.sub, other, self)
-
-    def __mul__(self, other: Any) -> Any:
-        return combined(operator.mul, self, other)
-
-    def __rmul__(self, other: Any) -> Any:
-        return combined(operator.mul, other, self)
-
-    def __floordiv__(self, other: Any) -> Any:
-        return combined(operator.floordiv, self, other)
-
-    def __mod__(self, other: Any) -> Any:
-        return combined(operator.mod, self, other)
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return combined(operator.floordiv, other, self)
-
-    def __rmod__(self, other: Any) -> Any:
-        return combined(operator.mod, other, self)
-
-    def __truediv__(self, other: Any) -> Any:
-        return combined(operator.truediv, self, other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return combined(operator.truediv, other, self)
+    __add__, __radd__ = _either_way(operator.add)
+    __sub__, __rsub__ = _either_way(operator.sub)
+    __mul__, __rmul__ = _either_way(operator.mul)
+    __floordiv__, __rfloordiv__ = _either_way(operator.floordiv)
+    __mod__, __rmod__ = _either_way(operator.mod)
+    __truediv__, __rtruediv__ = _either_way(operator.truediv)
+    __lt__, __gt__ = _either_way(operator.lt)
+    __le__, __ge__ = _either_way(operator.le)
 
     def __abs__(self) -> Any:
         return combined(abs, self)
@@ -163,80 +128,6 @@ class Deferred:
 
     def __ne__(self, other: Any) -> Any:
         return combined(operator.ne, self, other)
-
-    def __lt__(self, other: Any) -> Any:
-        return combined(operator.lt, self, other)
-
-    def __le__(self, other: Any) -> Any:
-        return combined(operator.le, self, other)
-
-    def __gt__(self, other: Any) -> Any:
-        return combined(operator.gt, self, other)
-
-    def __ge__(self, other: Any) -> Any:
-        return combined(operator.ge, self, other)
-
-
-class Leaf(Deferred):
-    """A deferred draw with a law of its own.
-
-    Part of it may be known: where a program asks only whether a token is the end token, the path forks in two, and
-    the leaf goes on with the outcomes that are left.
-    """
-
-    __slots__ = ("_allowed", "operation")
-    # A draw with two outcomes gains nothing from being asked only about a function of it.
-    is_binary = False
-
-    def __init__(self, run: Run, operation: str) -> None:
-        super().__init__(run)
-        self.operation = operation
-        self._allowed: NDArray[np.bool_] | None = None
-
-    @property
-    def variables(self) -> NDArray[np.int64]:
-        """The uniform variables it depends on."""
-        raise NotImplementedError
-
-    def outcomes(self) -> tuple[Any, Any]:
-        """(values, weights) given what is known of its variables."""
-        raise NotImplementedError
-
-    def settle(self, index: int) -> None:
-        """Records what outcome number index says about its variables."""
-
-    def law(self) -> tuple[Any, Any]:
-        """(values, weights), given all that is known; at the end of a run, or just before deciding."""
-        values, weights = self.outcomes()
-        if self._allowed is None:
-            return values, weights
-        kept = np.where(self._allowed, weights, 0.0)
-        return values, kept / kept.sum()
-
-    def restrict(self, allowed: NDArray[np.bool_]) -> None:
-        """Rules outcomes out. Whoever asks about one of its variables from now on decides the leaf first."""
-        self._allowed = allowed if self._allowed is None else self._allowed & allowed
-        for variable in self.variables.tolist():
-            self.run.hold(variable, self)
-
-    def _decide(self) -> Any:
-        values, weights = self.law()
-        # Where the value is settled already there is nothing to choose.
-        support = np.flatnonzero(weights)
-        index = int(support[0]) if len(support) == 1 else self.run.choose(weights, self.operation)
-        if self._allowed is not None:
-            for variable in self.variables.tolist():
-                self.run.release(variable)
-        self.settle(index)
-        value = values[index]
-        return value.item() if isinstance(value, np.generic) else value
-
-    def leaves(self) -> Iterator[Leaf]:
-        if not self.is_decided:
-            yield self
-
-    def value_given(self, values: dict[int, Any]) -> Any:
-        return self._value if self.is_decided else values[id(self)]
 
 
 class Function(Deferred):
@@ -310,11 +201,6 @@ def plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def shown(value: Any) -> Any:
-    """A scalar as the program gets it: open, or decided where the program insists on ordinary numbers."""
-    return value.resolve() if isinstance(value, Deferred) and not value.run.defers_items else value
-
-
 def resolved(value: Any) -> Any:
     """The value itself, decided if it was deferred."""
     return value.resolve() if isinstance(value, Deferred) else value
@@ -322,14 +208,18 @@ def resolved(value: Any) -> Any:
 
 def combined(function: Callable[..., Any], *parts: Any) -> Any:
     """function(*parts) with the parts decided only when the result is looked at; at once where one is an array."""
-    if any(_is_array(part) for part in parts):
-        return function(*(resolved(part) for part in parts))
-    open_parts = [part for part in parts if isinstance(part, Deferred) and not part.is_decided]
-    if not open_parts:
+    first_open: Deferred | None = None
+    for part in parts:
+        if isinstance(part, Deferred):
+            if first_open is None and not part.is_decided:
+                first_open = part
+        elif _is_array(part):
+            first_open = None
+            break
+    if first_open is None:
         # Also what makes a decided number that outlived its run, in a program's cache, an ordinary number.
         return function(*(resolved(part) for part in parts))
-    run = open_parts[0].run
-    return Function(run, parts, lambda get: function(*(get(index) for index in range(len(parts)))))
+    return Function(first_open.run, parts, lambda get: function(*map(get, range(len(parts)))))
 
 
 def conjunction(run: Run, parts: Sequence[Any]) -> Any:
@@ -346,37 +236,10 @@ def disjunction(run: Run, parts: Sequence[Any]) -> Any:
     return Function(run, parts, lambda get: any(get(index) for index in range(len(parts))))
 
 
-def product(run: Run, parts: Sequence[Any]) -> Any:
-    """Product of the parts; decides them in order, up to the first zero."""
-
-    def function(get: Get) -> Any:
-        value: Any = 1
-        for index in range(len(parts)):
-            factor = get(index)
-            if factor == 0:
-                return 0
-            value = value * factor
-        return value
-
-    return Function(run, parts, function)
-
-
-def total(run: Run, parts: Sequence[Any]) -> Any:
-    """Sum of the parts."""
-    return Function(run, parts, lambda get: sum(get(index) for index in range(len(parts))))
-
-
-def selected(run: Run, condition: Any, first: Any, second: Any) -> Any:
-    """first where the condition is true, else second; decides only the one that is taken."""
-    if not isinstance(condition, Deferred):
-        return first if condition else second
-    return Function(run, (condition, first, second), lambda get: get(1) if get(0) else get(2))
-
-
 def _is_array(value: Any) -> bool:
-    return not isinstance(value, Deferred) and (
-        hasattr(value, "__array_function__") or hasattr(value, "__torch_function__")
-    )
+    if type(value) in (int, float, bool):
+        return False
+    return hasattr(value, "__array_function__") or hasattr(value, "__torch_function__")
 
 
 def _is_truth(value: Any) -> bool:
@@ -385,19 +248,3 @@ def _is_truth(value: Any) -> bool:
 
 def _invert(value: Any) -> Any:
     return not value if isinstance(value, bool | np.bool_) else ~value
-
-
-def first_extreme(run: Run, parts: Sequence[Any], largest: bool) -> Any:
-    """argmax (largest) or argmin of a row; for truth values it decides in order, up to the first extreme one."""
-
-    def function(get: Get) -> int:
-        best, best_index = None, 0
-        for index in range(len(parts)):
-            value = get(index)
-            if best is None or (value > best if largest else value < best):
-                best, best_index = value, index
-            if isinstance(value, bool) and value is largest:
-                break
-        return best_index
-
-    return Function(run, parts, function)

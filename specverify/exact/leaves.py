@@ -4,18 +4,81 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy import array
 from numpy.typing import NDArray
 
-from specverify.exact.deferred import Leaf
+from specverify.exact.deferred import Deferred
 from specverify.exact.run import Run
 from specverify.exact.symbols import Floats
 
 # Up to this many edges a step function is evaluated with Python floats, which is faster than arrays.
 _MANY = 48
+
+
+class Leaf(Deferred):
+    """A deferred draw with a law of its own.
+
+    Part of it may be known: where a program asks only whether a token is the end token, the path forks in two, and
+    the leaf goes on with the outcomes that are left.
+    """
+
+    __slots__ = ("_allowed", "operation")
+    # A draw with two outcomes gains nothing from being asked only about a function of it.
+    is_binary = False
+
+    def __init__(self, run: Run, operation: str) -> None:
+        super().__init__(run)
+        self.operation = operation
+        self._allowed: NDArray[np.bool_] | None = None
+
+    @property
+    def variables(self) -> NDArray[np.int64]:
+        """The uniform variables it depends on."""
+        raise NotImplementedError
+
+    def outcomes(self) -> tuple[Any, Any]:
+        """(values, weights) given what is known of its variables."""
+        raise NotImplementedError
+
+    def settle(self, index: int) -> None:
+        """Records what outcome number index says about its variables."""
+
+    def law(self) -> tuple[Any, Any]:
+        """(values, weights), given all that is known; at the end of a run, or just before deciding."""
+        values, weights = self.outcomes()
+        if self._allowed is None:
+            return values, weights
+        kept = np.where(self._allowed, weights, 0.0)
+        return values, kept / kept.sum()
+
+    def restrict(self, allowed: NDArray[np.bool_]) -> None:
+        """Rules outcomes out. Whoever asks about one of its variables from now on decides the leaf first."""
+        self._allowed = allowed if self._allowed is None else self._allowed & allowed
+        for variable in self.variables.tolist():
+            self.run.hold(variable, self)
+
+    def _decide(self) -> Any:
+        values, weights = self.law()
+        # Where the value is settled already there is nothing to choose.
+        support = np.flatnonzero(weights)
+        index = int(support[0]) if len(support) == 1 else self.run.choose(weights, self.operation)
+        if self._allowed is not None:
+            for variable in self.variables.tolist():
+                self.run.release(variable)
+        self.settle(index)
+        value = values[index]
+        return value.item() if isinstance(value, np.generic) else value
+
+    def leaves(self) -> Iterator[Leaf]:
+        if not self.is_decided:
+            yield self
+
+    def value_given(self, values: dict[int, Any]) -> Any:
+        return self._value if self.is_decided else values[id(self)]
 
 
 class Condition(Leaf):

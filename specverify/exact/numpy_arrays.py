@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
+from numpy import array
 from numpy.typing import NDArray
 
 from specverify.exact import selections
 from specverify.exact.deferred import Deferred
-from specverify.exact.numpy_standins import DeferredArray, Standin, decided, plain_index
+from specverify.exact.numpy_deferred import DeferredArray, decided, object_array, plain_index
+from specverify.exact.numpy_standins import Standin
 from specverify.exact.run import Run
 from specverify.exact.scalar import Symbol, from_block
 from specverify.exact.symbols import Symbols, constant_symbols
@@ -67,6 +70,11 @@ class SymbolArray(Standin):
         raise self.run.refuse("the program looks at the values of random numbers", operation)
 
     def __array__(self, *args: Any, **kwargs: Any) -> NDArray[Any]:
+        # The compiled row.searchsorted(u) asks for an array. A search for one object compares it with the row, which
+        # decides just what it needs; whatever else may come to see the object cannot read it. Several objects would
+        # be compared with each other.
+        if self.size == 1 and "searchsorted" in sys._getframe(1).f_code.co_names:
+            return object_array(list(self.ravel())).reshape(self.shape)
         self.refuse("conversion to an ndarray")
 
     def __float__(self) -> float:
@@ -104,3 +112,34 @@ def as_block(run: Run, value: Any) -> Symbols:
             return constant_symbols(run, np.zeros(0))
         return Symbols(run, *(np.stack(columns) for columns in zip(*(part.columns for part in parts), strict=True)))
     return constant_symbols(run, value)
+
+
+def constructed(run: Run, real: Callable[..., Any], value: Any, dtype: Any = None, **kwargs: Any) -> Any:
+    """What np.array, np.asarray and the like (real is numpy's own) make of values that hold stand-ins."""
+    if isinstance(value, SymbolArray | DeferredArray):
+        result = value if real is not array else value.copy()
+        return result if dtype is None else result.astype(dtype)
+    if isinstance(value, Symbol) or _any_symbol(value):
+        return SymbolArray(as_block(run, value), np.float64 if dtype is None else dtype)
+    objects = array(_opened(value), dtype=object)
+    numbers = DeferredArray.of(run, list(objects.ravel()), objects.shape)
+    return numbers if dtype is None else numbers.astype(dtype)
+
+
+def _opened(value: Any) -> Any:
+    if isinstance(value, DeferredArray):
+        return value.values.tolist()
+    return [_opened(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+def holds_standin(value: Any) -> bool:
+    """Whether a random or undecided number is in the value, or in its lists and tuples."""
+    if isinstance(value, list | tuple):
+        return any(holds_standin(part) for part in value)
+    return isinstance(value, Standin | Symbol | Deferred)
+
+
+def _any_symbol(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return any(_any_symbol(part) for part in value)
+    return isinstance(value, Symbol | SymbolArray)

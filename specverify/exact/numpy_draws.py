@@ -17,10 +17,11 @@ from numpy import array, asarray
 from numpy.typing import NDArray
 
 from specverify.exact import algebra
-from specverify.exact.deferred import Deferred, shown
+from specverify.exact.deferred import Deferred
+from specverify.exact.lazy import shown
 from specverify.exact.leaves import Piecewise
 from specverify.exact.numpy_arrays import SymbolArray
-from specverify.exact.numpy_standins import DeferredArray
+from specverify.exact.numpy_deferred import DeferredArray
 from specverify.exact.run import Run
 from specverify.exact.scalar import Symbol, from_block
 from specverify.exact.streams import Stream

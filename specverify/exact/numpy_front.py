@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 
 from specverify.core.errors import UsageError
-from specverify.exact.deferred import Deferred
-from specverify.exact.numpy_arrays import SymbolArray, as_block
+from specverify.exact.numpy_arrays import SymbolArray, constructed, holds_standin
+from specverify.exact.numpy_deferred import DeferredArray, decided
 from specverify.exact.numpy_draws import Draws
 from specverify.exact.numpy_generators import SymbolicGenerator, SymbolicRandomState
-from specverify.exact.numpy_standins import DeferredArray, Standin, decided
 from specverify.exact.patching import is_own_caller, replaced
 from specverify.exact.program import Salt
 from specverify.exact.run import Run
@@ -195,9 +194,9 @@ class NumpyFront:
 
     def _array_constructor(self, real: _Real) -> _Real:
         def constructor(value: Any, *args: Any, **kwargs: Any) -> Any:
-            if type(value) is np.ndarray or self._run is None or not _holds_standin(value):
+            if type(value) is np.ndarray or self._run is None or not holds_standin(value):
                 return real(value, *args, **kwargs)
-            return _constructed(self._run, real, value, *args, **kwargs)
+            return constructed(self._run, real, value, *args, **kwargs)
 
         constructor.__name__ = real.__name__
         return constructor
@@ -217,35 +216,6 @@ def _standin_class(real: type, standin: type, make: Callable[..., Any]) -> type:
             return issubclass(subclass, real)
 
     return Meta(real.__name__, (), {"__doc__": real.__doc__, "__module__": real.__module__})
-
-
-def _constructed(run: Run, real: _Real, value: Any, dtype: Any = None, **kwargs: Any) -> Any:
-    if isinstance(value, SymbolArray | DeferredArray):
-        result = value if real is not _real_array else value.copy()
-        return result if dtype is None else result.astype(dtype)
-    if isinstance(value, Symbol) or _any_symbol(value):
-        return SymbolArray(as_block(run, value), np.float64 if dtype is None else dtype)
-    objects = _real_array(_opened(value), dtype=object)
-    array = DeferredArray.of(run, list(objects.ravel()), objects.shape)
-    return array if dtype is None else array.astype(dtype)
-
-
-def _opened(value: Any) -> Any:
-    if isinstance(value, DeferredArray):
-        return value.values.tolist()
-    return [_opened(part) for part in value] if isinstance(value, list | tuple) else value
-
-
-def _holds_standin(value: Any) -> bool:
-    if isinstance(value, list | tuple):
-        return any(_holds_standin(part) for part in value)
-    return isinstance(value, Standin | Symbol | Deferred)
-
-
-def _any_symbol(value: Any) -> bool:
-    if isinstance(value, list | tuple):
-        return any(_any_symbol(part) for part in value)
-    return isinstance(value, Symbol | SymbolArray)
 
 
 def _flat(state: Any) -> Iterator[Any]:

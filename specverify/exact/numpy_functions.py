@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy import asarray
 
-from specverify.exact import conditions, deferred, selections, symbols
+from specverify.exact import conditions, deferred, lazy, selections, symbols
 from specverify.exact.deferred import Deferred
-from specverify.exact.numpy_arrays import SymbolArray, as_block
-from specverify.exact.numpy_standins import DeferredArray, Standin, decided, object_array
+from specverify.exact.numpy_arrays import SymbolArray, as_block, holds_standin
+from specverify.exact.numpy_deferred import DeferredArray, decided, object_array
+from specverify.exact.numpy_standins import Standin
 from specverify.exact.run import Run
 from specverify.exact.scalar import Symbol, from_block
 
@@ -35,7 +36,7 @@ def apply_function(run: Run, function: Any, args: tuple[Any, ...], kwargs: dict[
     first = args[0] if args else None
     if name in _METHODS and isinstance(first, Standin):
         return getattr(first, name)(*args[1:], **kwargs)
-    if name in _MOVES and isinstance(first, Standin) and not _has_standin(args[1:]):
+    if name in _MOVES and isinstance(first, Standin) and not holds_standin(args[1:]):
         return first.reorganised(lambda column: asarray(function(column, *args[1:], **kwargs)))
     if name in _JOINS:
         return _joined(run, function, name, *args, **kwargs)
@@ -68,7 +69,7 @@ def _searchsorted(run: Run, row: Any, value: Any, side: str = "left", sorter: An
         return np.searchsorted(_decided(row), decided(value), side=side)  # type: ignore[call-overload]
     row = _decided(row)
     if isinstance(value, Symbol):
-        return deferred.shown(selections.search(value.block(), row))
+        return lazy.shown(selections.search(value.block(), row))
     block = as_block(run, value)
     flat = block.reshaped((block.size,))
     results = [selections.search(flat[index : index + 1], row) for index in range(flat.size)]
@@ -150,12 +151,6 @@ def _boxed(value: Any) -> Any:
     if isinstance(value, DeferredArray):
         return value.values
     return object_array([value]).reshape(()) if isinstance(value, Deferred) else asarray(value).astype(object)
-
-
-def _has_standin(value: Any) -> bool:
-    if isinstance(value, tuple | list):
-        return any(_has_standin(part) for part in value)
-    return isinstance(value, Standin | Symbol | Deferred)
 
 
 def _has_symbol(value: Any) -> bool:

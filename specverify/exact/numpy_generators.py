@@ -17,10 +17,28 @@ _RealGenerator = np.random.Generator
 _RealRandomState = np.random.RandomState
 
 
-class SymbolicGenerator(_RealGenerator):
-    """Stands in for numpy.random.Generator."""
+class _SharedDraws:
+    """What both stand-ins draw in the same way."""
 
     draws: Draws
+
+    def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:
+        return self.draws.uniform_between(low, high, size)
+
+    def gumbel(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
+        return self.draws.gumbel(loc, scale, size)
+
+    def multinomial(self, n: Any, pvals: Any, size: Any = None) -> Any:
+        return self.draws.multinomial(n, pvals, size)
+
+    def binomial(self, n: Any, p: Any, size: Any = None) -> Any:
+        if n != 1:
+            raise self.draws.run.refuse("a binomial draw of more than one trial", "binomial")
+        return self.draws.bernoulli(p, size)
+
+
+class SymbolicGenerator(_SharedDraws, _RealGenerator):
+    """Stands in for numpy.random.Generator."""
 
     def __new__(cls, draws: Draws) -> SymbolicGenerator:
         return super().__new__(cls)
@@ -37,9 +55,6 @@ class SymbolicGenerator(_RealGenerator):
             self.draws.run.notes.add(SINGLE_PRECISION_NOTE)
         return self.draws.uniform(size, kind="float" if is_single else "double", dtype=dtype)
 
-    def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:
-        return self.draws.uniform_between(low, high, size)
-
     def standard_exponential(
         self, size: Any = None, dtype: Any = np.float64, method: str = "zig", out: Any = None
     ) -> Any:
@@ -51,9 +66,6 @@ class SymbolicGenerator(_RealGenerator):
     def exponential(self, scale: Any = 1.0, size: Any = None) -> Any:
         return self.draws.exponential(scale, size, kind="exponential:float64", mirror=False)
 
-    def gumbel(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
-        return self.draws.gumbel(loc, scale, size)
-
     def integers(
         self, low: Any, high: Any = None, size: Any = None, dtype: Any = np.int64, endpoint: bool = False
     ) -> Any:
@@ -64,14 +76,6 @@ class SymbolicGenerator(_RealGenerator):
         self, a: Any, size: Any = None, replace: bool = True, p: Any = None, axis: int = 0, shuffle: bool = True
     ) -> Any:
         return self.draws.choice(a, size, replace, p, shuffle=shuffle, kind="integers:int64")
-
-    def multinomial(self, n: Any, pvals: Any, size: Any = None) -> Any:
-        return self.draws.multinomial(n, pvals, size)
-
-    def binomial(self, n: Any, p: Any, size: Any = None) -> Any:
-        if n != 1:
-            raise self.draws.run.refuse("a binomial draw of more than one trial", "binomial")
-        return self.draws.bernoulli(p, size)
 
     def __copy__(self) -> SymbolicGenerator:
         return SymbolicGenerator(Draws(self.draws.run, self.draws.stream, self.draws.position))
@@ -87,10 +91,8 @@ class SymbolicGenerator(_RealGenerator):
         raise self.draws.run.refuse("the program pickles a generator", "Generator.__reduce__")
 
 
-class SymbolicRandomState(_RealRandomState):
+class SymbolicRandomState(_SharedDraws, _RealRandomState):
     """Stands in for numpy.random.RandomState and, for one object, for the functions of numpy.random."""
-
-    draws: Draws
 
     def __new__(cls, draws: Draws, seeded: Callable[[Any], Draws]) -> SymbolicRandomState:
         return super().__new__(cls)
@@ -111,17 +113,11 @@ class SymbolicRandomState(_RealRandomState):
     def rand(self, *size: Any) -> Any:
         return self.draws.uniform(size or None)
 
-    def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:
-        return self.draws.uniform_between(low, high, size)
-
     def exponential(self, scale: Any = 1.0, size: Any = None) -> Any:
         return self.draws.exponential(scale, size, kind="double", mirror=True)
 
     def standard_exponential(self, size: Any = None) -> Any:
         return self.exponential(1.0, size)
-
-    def gumbel(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
-        return self.draws.gumbel(loc, scale, size)
 
     def randint(self, low: Any, high: Any = None, size: Any = None, dtype: Any = int) -> Any:
         low, high = (0, low) if high is None else (low, high)
@@ -129,14 +125,6 @@ class SymbolicRandomState(_RealRandomState):
 
     def choice(self, a: Any, size: Any = None, replace: bool = True, p: Any = None) -> Any:
         return self.draws.choice(a, size, replace, p, shuffle=True, kind="randint")
-
-    def multinomial(self, n: Any, pvals: Any, size: Any = None) -> Any:
-        return self.draws.multinomial(n, pvals, size)
-
-    def binomial(self, n: Any, p: Any, size: Any = None) -> Any:
-        if n != 1:
-            raise self.draws.run.refuse("a binomial draw of more than one trial", "binomial")
-        return self.draws.bernoulli(p, size)
 
     def __reduce__(self) -> Any:
         raise self.draws.run.refuse("the program pickles a generator", "RandomState.__reduce__")
@@ -153,7 +141,11 @@ def _refusing(class_name: str, name: str) -> Any:
 def _refuse_the_rest(standin: type, real: type) -> None:
     """Gives every inherited public method a body that refuses: no draw may reach the real generator by omission."""
     for name in dir(real):
-        if not name.startswith("_") and name not in vars(standin) and callable(getattr(real, name)):
+        if (
+            not name.startswith("_")
+            and name not in {**vars(standin), **vars(_SharedDraws)}
+            and callable(getattr(real, name))
+        ):
             setattr(standin, name, _refusing(real.__name__, name))
 
 

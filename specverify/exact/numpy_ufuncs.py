@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy import asarray
 
-from specverify.exact import algebra, conditions
-from specverify.exact.deferred import Deferred, combined
+from specverify.exact import algebra, conditions, transforms
+from specverify.exact.deferred import Deferred, combined, plain
 from specverify.exact.leaves import Condition
 from specverify.exact.numpy_arrays import SymbolArray, as_block
-from specverify.exact.numpy_standins import ConditionArray, DeferredArray, decided
+from specverify.exact.numpy_deferred import ConditionArray, DeferredArray, decided
 from specverify.exact.run import Run
-from specverify.exact.scalar import Symbol, from_block, mirrored
+from specverify.exact.scalar import Symbol, from_block
 from specverify.exact.symbols import Symbols, every
 
 _Block = Callable[[Symbols], Symbols]
@@ -23,23 +23,23 @@ _Block = Callable[[Symbols], Symbols]
 _UNARY: dict[str, _Block] = {
     "negative": algebra.negative,
     "positive": lambda block: block,
-    "log": algebra.log,
-    "log2": lambda block: algebra.scale(algebra.log(block), 1.0 / np.log(2.0)),
-    "log10": lambda block: algebra.scale(algebra.log(block), 1.0 / np.log(10.0)),
-    "log1p": lambda block: algebra.log(algebra.shift(block, 1.0)),
-    "exp": algebra.exp,
-    "exp2": lambda block: algebra.exp(algebra.scale(block, np.log(2.0))),
-    "expm1": lambda block: algebra.shift(algebra.exp(block), -1.0),
-    "sqrt": lambda block: algebra.power(block, 0.5),
-    "square": lambda block: algebra.power(block, 2.0),
-    "reciprocal": lambda block: algebra.power(block, -1.0),
+    "log": transforms.log,
+    "log2": lambda block: algebra.scale(transforms.log(block), 1.0 / np.log(2.0)),
+    "log10": lambda block: algebra.scale(transforms.log(block), 1.0 / np.log(10.0)),
+    "log1p": lambda block: transforms.log(algebra.shift(block, 1.0)),
+    "exp": transforms.exp,
+    "exp2": lambda block: transforms.exp(algebra.scale(block, np.log(2.0))),
+    "expm1": lambda block: algebra.shift(transforms.exp(block), -1.0),
+    "sqrt": lambda block: transforms.power(block, 0.5),
+    "square": lambda block: transforms.power(block, 2.0),
+    "reciprocal": lambda block: transforms.power(block, -1.0),
 }
 _BINARY: dict[str, Callable[[Symbols, Symbols], Symbols]] = {
     "add": algebra.add,
-    "subtract": lambda first, second: algebra.add(first, algebra.negative(second)),
+    "subtract": algebra.subtract,
     "multiply": algebra.multiply,
-    "divide": lambda first, second: algebra.multiply(first, algebra.power(second, -1.0)),
-    "true_divide": lambda first, second: algebra.multiply(first, algebra.power(second, -1.0)),
+    "divide": lambda first, second: algebra.multiply(first, transforms.power(second, -1.0)),
+    "true_divide": lambda first, second: algebra.multiply(first, transforms.power(second, -1.0)),
 }
 _COMPARISONS = ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal")
 _DEFERRED: dict[str, Callable[..., Any]] = {
@@ -97,7 +97,7 @@ def _on_symbols(run: Run, name: str, inputs: tuple[Any, ...]) -> Any:
     if name == "floor" and isinstance(inputs[0], Symbol):
         return inputs[0].__floor__()
     if name in ("absolute", "fabs"):
-        return _wrapped(_absolute(as_block(run, inputs[0])))
+        return _wrapped(transforms.absolute(as_block(run, inputs[0])))
     if name in ("power", "float_power"):
         return _power(run, *inputs)
     if name in _BINARY and not all(isinstance(value, Symbol | SymbolArray) for value in inputs):
@@ -124,16 +124,16 @@ def _with_number(run: Run, name: str, first: Any, second: Any) -> Symbols:
         return algebra.shift(block, number)
     if name == "subtract":
         return algebra.shift(algebra.negative(block), number)
-    return algebra.scale(block if name == "multiply" else algebra.power(block, -1.0), number)
+    return algebra.scale(block if name == "multiply" else transforms.power(block, -1.0), number)
 
 
 def compare(run: Run, name: str, first: Any, second: Any) -> Any:
     """first < second and so on, as conditions."""
     if not isinstance(first, Symbol | SymbolArray):
-        return compare(run, mirrored(name), second, first)
+        return compare(run, conditions.mirrored(name), second, first)
     block = as_block(run, first)
     if isinstance(second, Symbol | SymbolArray):
-        block, number = algebra.add(block, algebra.negative(as_block(run, second))), np.zeros(())
+        block, number = algebra.subtract(block, as_block(run, second)), np.zeros(())
     else:
         number = asarray(decided(second), dtype=np.float64)
     result = conditions.compare(block, name, number)
@@ -166,22 +166,13 @@ def _divided(block: Symbols, number: Any) -> Symbols:
     return Symbols(block.run, rest.variable, rest.kind, rest.mirror, a, b, rest.c, rest.parent)
 
 
-def _absolute(block: Symbols) -> Symbols:
-    low, high = algebra.value_bounds(block)
-    if every(low >= 0.0):
-        return block
-    if every(high <= 0.0):
-        return algebra.negative(block)
-    raise block.run.refuse("the absolute value of a random number of unknown sign", "numpy.absolute")
-
-
 def _power(run: Run, base: Any, exponent: Any) -> Any:
     if isinstance(exponent, Symbol | SymbolArray):
         if isinstance(base, Symbol | SymbolArray):
             raise run.refuse("a power of two random values has no closed form", "numpy.power")
         log_base = np.log(asarray(decided(base), dtype=np.float64))
-        return _wrapped(algebra.exp(algebra.scale(as_block(run, exponent), log_base)))
-    return _wrapped(algebra.power(as_block(run, base), asarray(decided(exponent), dtype=np.float64)))
+        return _wrapped(transforms.exp(algebra.scale(as_block(run, exponent), log_base)))
+    return _wrapped(transforms.power(as_block(run, base), asarray(decided(exponent), dtype=np.float64)))
 
 
 def _on_deferred(run: Run, ufunc: Any, name: str, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -198,7 +189,7 @@ def _on_deferred(run: Run, ufunc: Any, name: str, method: str, inputs: tuple[Any
             return _connected(run, name, *inputs)
         if name in _DEFERRED:
             if not any(isinstance(value, np.ndarray | DeferredArray) for value in inputs):
-                return combined(_DEFERRED[name], *(_plain(value) for value in inputs))
+                return combined(_DEFERRED[name], *(plain(value) for value in inputs))
             if isinstance(first, DeferredArray):
                 return first.mapped(_DEFERRED[name], *inputs[1:])
             if len(inputs) == 2 and isinstance(inputs[1], DeferredArray):
@@ -210,10 +201,10 @@ def _on_deferred(run: Run, ufunc: Any, name: str, method: str, inputs: tuple[Any
 def _connected(run: Run, name: str, first: Any, second: Any) -> Any:
     """and / or of conditions with plain truth values stays a block of thresholds; of two blocks, entry by entry."""
     is_and = name.endswith("and")
-    for lazy, plain in ((first, second), (second, first)):
-        if not isinstance(lazy, ConditionArray) or isinstance(plain, Deferred | DeferredArray):
+    for lazy, known in ((first, second), (second, first)):
+        if not isinstance(lazy, ConditionArray) or isinstance(known, Deferred | DeferredArray):
             continue
-        truth = asarray(plain)
+        truth = asarray(known)
         if truth.dtype != np.bool_:
             break
         shape = np.broadcast_shapes(lazy.shape, truth.shape)
@@ -245,7 +236,3 @@ def _written(run: Run, name: str, out: Any, result: Any) -> Any:
         raise run.refuse("random numbers are written into an ordinary array", f"numpy.{name} with out=")
     out[...] = decided(result)
     return out
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from specverify.exact.deferred import Deferred, Leaf, resolved
+from specverify.exact.deferred import Deferred, resolved
+from specverify.exact.leaves import Leaf
 from specverify.exact.program import FrontEnd
 from specverify.exact.run import Run
 

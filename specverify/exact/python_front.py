@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy import array, asarray
 
-from specverify.exact.deferred import shown
+from specverify.exact.lazy import shown
 from specverify.exact.leaves import Piecewise
 from specverify.exact.numpy_arrays import SymbolArray
 from specverify.exact.patching import replaced

@@ -131,10 +131,6 @@ class Run:
             low[position], high[position] = self._intervals[int(variables[position])]
         return low, high
 
-    def is_free(self, variable: int) -> bool:
-        """Whether nothing is known of the variable yet."""
-        return bool(self._state[variable] == _FREE)
-
     # Choices --------------------------------------------------------------------------------------------------
 
     def choose(self, weights: Sequence[float] | NDArray[np.float64], operation: str) -> int:

@@ -7,32 +7,37 @@ is that of algebra.py, with math in place of arrays for speed; rare forms go thr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy import array
 
-from specverify.exact import algebra, conditions
-from specverify.exact.deferred import Deferred, shown
+from specverify.exact import algebra, conditions, transforms
+from specverify.exact.deferred import Deferred
+from specverify.exact.lazy import shown
 from specverify.exact.leaves import Condition
+from specverify.exact.opaque import Opaque
 from specverify.exact.run import Run
-from specverify.exact.symbols import CONSTANT, LOG_E, POWER_E, POWER_U, Form, Symbols
-
-_MIRRORED_COMPARISON = {
-    "less": "greater",
-    "less_equal": "greater_equal",
-    "greater": "less",
-    "greater_equal": "less_equal",
-    "equal": "equal",
-    "not_equal": "not_equal",
-}
+from specverify.exact.symbols import LOG_E, POWER_E, POWER_U, Form, Symbols
 
 
-class Symbol:
+def _comparison(operation: str) -> Callable[[Any, Any], Any]:
+    return lambda symbol, other: symbol.compare(operation, other)
+
+
+def _refusal(operation: str) -> Callable[..., Any]:
+    def method(symbol: Symbol, *args: Any) -> NoReturn:
+        symbol._refuse(operation)
+
+    return method
+
+
+class Symbol(Opaque):
     """f(U) for one uniform variable U; see symbols.py for the forms."""
 
-    __slots__ = ("a", "b", "c", "kind", "mirror", "parent", "run", "variable")
+    __slots__ = ("a", "b", "c", "kind", "mirror", "parent", "variable")
+    shape = ()
 
     def __init__(
         self, run: Run, variable: int, kind: int = POWER_U, *, mirror: bool = False, a: float = 0.0, b: float = 1.0,
@@ -60,8 +65,6 @@ class Symbol:
             array(self.parent, dtype=np.int64),
             form=[Form(self.kind, self.mirror, self.c, self.a == 0.0 and self.b > 0.0)],
         )
-
-    # Arithmetic -----------------------------------------------------------------------------------------------
 
     def _with(self, a: float, b: float) -> Symbol:
         return Symbol(self.run, self.variable, self.kind, mirror=self.mirror, a=a, b=b, c=self.c, parent=self.parent)
@@ -111,7 +114,7 @@ class Symbol:
     def __truediv__(self, other: Any) -> Any:
         number = _number(other)
         if number is None:
-            return self._with_other(other, lambda x, y: algebra.multiply(x, algebra.power(y, -1.0)))
+            return self._with_other(other, lambda x, y: algebra.multiply(x, transforms.power(y, -1.0)))
         if number == 0.0 or not math.isfinite(number):
             with np.errstate(divide="ignore"):
                 return from_block(algebra.scale(self.block(), 1.0 / np.float64(number)))
@@ -132,7 +135,7 @@ class Symbol:
             return NotImplemented
         if number == -1.0 and self.a == 0.0 and self.kind <= POWER_E:
             return Symbol(self.run, self.variable, self.kind, mirror=self.mirror, b=1.0 / self.b, c=-self.c)
-        return from_block(algebra.power(self.block(), number))
+        return from_block(transforms.power(self.block(), number))
 
     def __rpow__(self, other: Any) -> Any:
         number = _number(other)
@@ -141,22 +144,18 @@ class Symbol:
         return (self * math.log(number)).exp()
 
     def log(self) -> Any:
-        """Natural logarithm; numpy calls this for object arrays, np.log and math.log are led here."""
+        """Natural logarithm; np.log and math.log are led here."""
         if self.a == 0.0 and self.b > 0.0 and self.kind <= POWER_E:
             if self.kind == POWER_U:
                 return Symbol(self.run, self.variable, POWER_E, mirror=self.mirror, a=math.log(self.b), b=-self.c)
             return Symbol(self.run, self.variable, LOG_E, mirror=self.mirror, a=math.log(self.b), b=self.c)
-        return from_block(algebra.log(self.block()))
+        return from_block(transforms.log(self.block()))
 
     def exp(self) -> Any:
-        """Exponential function."""
-        return from_block(algebra.exp(self.block()))
+        return from_block(transforms.exp(self.block()))
 
     def sqrt(self) -> Any:
-        """Square root."""
         return self**0.5
-
-    # Comparisons ----------------------------------------------------------------------------------------------
 
     def compare(self, operation: str, other: Any) -> Any:
         """A Condition or a plain truth value; operation is numpy's name, such as "less"."""
@@ -175,65 +174,37 @@ class Symbol:
         if self.kind == POWER_U and self.c == 1.0 and not self.mirror:
             threshold, increasing = (number - self.a) / self.b, self.b > 0.0
         else:
-            threshold, increasing = self._threshold(number)
+            threshold, increasing = conditions.threshold(self, number)
         return shown(Condition(self.run, self.variable, threshold, increasing == operation.startswith("less")))
 
-    def _threshold(self, number: float) -> tuple[float, bool]:
-        """(u, increasing): the symbol is below the number exactly where U < u (increasing) or U > u."""
-        core = (number - self.a) / self.b
-        if self.kind == POWER_E and abs(self.c) == 1.0:
-            exponential = max(core, 0.0)
-            if self.c < 0.0:
-                exponential = 1.0 / exponential if exponential > 0.0 else math.inf
-            grows = (self.b > 0.0) == (self.c > 0.0)
-        elif self.kind == LOG_E and core < 700.0:
-            exponential, grows = math.exp(core), self.b > 0.0
-        else:
-            thresholds, directions = conditions.thresholds(self.block(), array(number))
-            return float(thresholds), bool(directions)
-        # Z = exp(-E) falls as E rises, and U = 1 - Z where the symbol is mirrored.
-        u = -math.expm1(-exponential) if self.mirror else math.exp(-exponential)
-        return u, grows == self.mirror
-
-    def __lt__(self, other: Any) -> Any:
-        return self.compare("less", other)
-
-    def __le__(self, other: Any) -> Any:
-        return self.compare("less_equal", other)
-
-    def __gt__(self, other: Any) -> Any:
-        return self.compare("greater", other)
-
-    def __ge__(self, other: Any) -> Any:
-        return self.compare("greater_equal", other)
-
-    def __eq__(self, other: Any) -> Any:
-        return self.compare("equal", other)
-
-    def __ne__(self, other: Any) -> Any:
-        return self.compare("not_equal", other)
-
+    __lt__ = _comparison("less")
+    __le__ = _comparison("less_equal")
+    __gt__ = _comparison("greater")
+    __ge__ = _comparison("greater_equal")
+    __eq__ = _comparison("equal")
+    __ne__ = _comparison("not_equal")
     __hash__ = None  # type: ignore[assignment]
-
-    # Looking at the value -------------------------------------------------------------------------------------
 
     def _refuse(self, operation: str) -> NoReturn:
         raise self.run.refuse("the program looks at the value of a random number", operation)
 
-    def __float__(self) -> float:
-        self._refuse("float()")
-
-    def __bool__(self) -> bool:
-        self._refuse("bool()")
+    __float__ = _refusal("float()")
+    __bool__ = _refusal("bool()")
+    __round__ = _refusal("round()")
+    __index__ = _refusal("use as an index")
+    __str__ = _refusal("str()")
+    __format__ = _refusal("format()")
 
     def __int__(self) -> int:
         """Whole part: a step function of the uniform where the range is small."""
         if float(algebra.value_bounds(self.block())[0]) < 0.0:
             self._refuse("int()")
-        return floor(self).resolve()  # type: ignore[no-any-return]
+        return int(self.__floor__())
 
     def __floor__(self) -> Any:
-        return floor(self)
+        from specverify.exact.selections import whole_part
+
+        return whole_part(self.block())
 
     def __abs__(self) -> Any:
         low, high = algebra.value_bounds(self.block())
@@ -243,43 +214,13 @@ class Symbol:
             return -self
         self._refuse("abs()")
 
-    def __round__(self, digits: int | None = None) -> Any:
-        self._refuse("round()")
-
-    def __index__(self) -> int:
-        self._refuse("use as an index")
-
-    def __str__(self) -> str:
-        self._refuse("str()")
-
-    def __format__(self, form: str) -> str:
-        self._refuse("format()")
-
     def __repr__(self) -> str:
         return f"<random number, function of uniform {self.variable}>"
-
-    def item(self) -> Symbol:
-        """As of numpy scalars: itself."""
-        return self
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return ()
-
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        from specverify.exact.numpy_ufuncs import apply_ufunc
-
-        return apply_ufunc(self.run, ufunc, method, inputs, kwargs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         from specverify.exact.numpy_functions import apply_function
 
         return apply_function(self.run, function, args, kwargs)
-
-    @classmethod
-    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Makes torch's argument parsers accept it; the function mode in torch_calls.py turns it into a tensor."""
-        return NotImplemented
 
 
 def from_block(block: Symbols) -> Any:
@@ -294,41 +235,6 @@ def from_block(block: Symbols) -> Any:
     )  # fmt: skip
 
 
-def block_of_items(run: Run, items: Sequence[Any], shape: tuple[int, ...]) -> Symbols:
-    """Symbols and numbers, in order, as a block of that shape."""
-    symbols = [item for item in items if type(item) is Symbol]
-    form = None
-    if symbols:
-        kind, mirror, c = symbols[0].kind, symbols[0].mirror, symbols[0].c
-        if all(symbol.kind == kind and symbol.mirror == mirror and symbol.c == c for symbol in symbols):
-            is_pure = all(symbol.a == 0.0 and symbol.b > 0.0 for symbol in symbols)
-            form = Form(kind, mirror, c, is_pure, len(symbols) == len(items))
-    constant = Symbol(run, CONSTANT, b=0.0)
-    entries = [item if type(item) is Symbol else constant for item in items]
-    return Symbols(
-        run,
-        array([entry.variable for entry in entries], dtype=np.int64).reshape(shape),
-        array([entry.kind for entry in entries], dtype=np.uint8).reshape(shape),
-        array([entry.mirror for entry in entries], dtype=np.bool_).reshape(shape),
-        array([item.a if type(item) is Symbol else item for item in items], dtype=np.float64).reshape(shape),
-        array([entry.b for entry in entries], dtype=np.float64).reshape(shape),
-        array([entry.c for entry in entries], dtype=np.float64).reshape(shape),
-        array([entry.parent for entry in entries], dtype=np.int64).reshape(shape),
-        form=[form],
-    )
-
-
-def floor(symbol: Symbol) -> Any:
-    """The whole part of a symbol of bounded range, as a Deferred."""
-    from specverify.exact.selections import search
-
-    low, high = (float(bound) for bound in algebra.value_bounds(symbol.block()))
-    if not (math.isfinite(low) and math.isfinite(high) and high - low <= 1e6):
-        symbol._refuse("int()")
-    steps = np.arange(math.floor(low) + 1, math.ceil(high))
-    return search(symbol.block(), steps, "int()") + math.floor(low)
-
-
 def _number(value: Any) -> float | None:
     """The value as a float where it is a plain number; a Deferred is decided; None for anything else."""
     if type(value) is float:
@@ -340,8 +246,3 @@ def _number(value: Any) -> float | None:
     if isinstance(value, np.ndarray) and value.shape == () and value.dtype != object:
         return float(value)
     return None
-
-
-def mirrored(operation: str) -> str:
-    """The comparison with its sides exchanged."""
-    return _MIRRORED_COMPARISON[operation]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from numpy import asarray
 from numpy.typing import NDArray
 
-from specverify.exact.conditions import Conditions, race, thresholds
-from specverify.exact.deferred import Deferred, Function, Get, conjunction, disjunction, total
+from specverify.exact import algebra
+from specverify.exact.conditions import Conditions, thresholds
+from specverify.exact.deferred import Deferred, Function, Get, conjunction, disjunction
+from specverify.exact.lazy import total
 from specverify.exact.leaves import Condition, Piecewise, Race
+from specverify.exact.races import race
 from specverify.exact.symbols import POWER_U, Floats, Symbols, every, some
 
 # Below this many entries, conditions of mixed direction on one variable are evaluated on every cell.
@@ -137,3 +141,11 @@ def _piecewise(conditions: Conditions, edges: Floats, values: NDArray[Any], oper
     # Ratios above 1 make thresholds that no uniform reaches.
     edges = np.clip(edges, 0.0, 1.0)
     return Piecewise(conditions.run, int(conditions.variable.reshape(-1)[0]), edges, values, operation)
+
+
+def whole_part(block: Symbols) -> Any:
+    """The whole part of one symbol of bounded range."""
+    low, high = (float(bound) for bound in algebra.value_bounds(block))
+    if not (math.isfinite(low) and math.isfinite(high) and high - low <= 1e6):
+        raise block.run.refuse("the program looks at the value of a random number", "int()")
+    return search(block, np.arange(math.floor(low) + 1, math.ceil(high)), "int()") + math.floor(low)

@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from specverify.exact.deferred import Deferred
 from specverify.exact.numpy_arrays import SymbolArray
 from specverify.exact.scalar import Symbol
-from specverify.exact.torch_memory import UNWATCHED_OPERATIONS, raw_list, to_tensor
+from specverify.exact.torch_memory import UNWATCHED_OPERATIONS, nested, raw_list, to_tensor
 from specverify.exact.torch_plain import PLAIN_CALLS, is_plain
 from specverify.exact.torch_state import TorchState
 
@@ -110,16 +110,6 @@ def _tolist(mode: SymbolicCalls, state: TorchState, func: Any, args: Any, kwargs
                 ]
                 return nested(flat, tuple(args[0].shape))
     return func(*args, **kwargs)
-
-
-def nested(flat: list[Any], shape: tuple[int, ...]) -> Any:
-    """The elements as nested lists of the given shape; a bare element for no dimensions."""
-    if not shape:
-        return flat[0]
-    if len(shape) == 1:
-        return flat
-    each = len(flat) // shape[0] if shape[0] else 0
-    return [nested(flat[i * each : (i + 1) * each], shape[1:]) for i in range(shape[0])]
 
 
 def _memory(mode: SymbolicCalls, state: TorchState, func: Any, args: Any, kwargs: Any) -> Any:

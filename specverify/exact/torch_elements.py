@@ -19,7 +19,7 @@ from specverify.exact.leaves import Condition
 from specverify.exact.run import Run
 from specverify.exact.scalar import Symbol, from_block
 from specverify.exact.selections import condition_at
-from specverify.exact.symbols import CONSTANT, Symbols
+from specverify.exact.symbols import CONSTANT, Form, Symbols
 
 Ids = NDArray[np.int64]
 
@@ -146,3 +146,27 @@ def one_variable(items: Sequence[Any]) -> bool:
     """Whether the undecided ones among these are all conditions on one and the same variable, and more than one."""
     variables = {item.variable if isinstance(item, Condition) else None for item in items if isinstance(item, Deferred)}
     return len(variables) == 1 and None not in variables
+
+
+def block_of_items(run: Run, items: Sequence[Any], shape: tuple[int, ...]) -> Symbols:
+    """Symbols and numbers, in order, as a block of that shape."""
+    symbols = [item for item in items if type(item) is Symbol]
+    form = None
+    if symbols:
+        kind, mirror, c = symbols[0].kind, symbols[0].mirror, symbols[0].c
+        if all(symbol.kind == kind and symbol.mirror == mirror and symbol.c == c for symbol in symbols):
+            is_pure = all(symbol.a == 0.0 and symbol.b > 0.0 for symbol in symbols)
+            form = Form(kind, mirror, c, is_pure, len(symbols) == len(items))
+    constant = Symbol(run, CONSTANT, b=0.0)
+    entries = [item if type(item) is Symbol else constant for item in items]
+    return Symbols(
+        run,
+        array([entry.variable for entry in entries], dtype=np.int64).reshape(shape),
+        array([entry.kind for entry in entries], dtype=np.uint8).reshape(shape),
+        array([entry.mirror for entry in entries], dtype=np.bool_).reshape(shape),
+        array([item.a if type(item) is Symbol else item for item in items], dtype=np.float64).reshape(shape),
+        array([entry.b for entry in entries], dtype=np.float64).reshape(shape),
+        array([entry.c for entry in entries], dtype=np.float64).reshape(shape),
+        array([entry.parent for entry in entries], dtype=np.int64).reshape(shape),
+        form=[form],
+    )

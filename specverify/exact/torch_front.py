@@ -16,9 +16,9 @@ from specverify.exact.program import Salt
 from specverify.exact.run import Run
 from specverify.exact.streams import Stream
 from specverify.exact.symbols import uniform_symbols
-from specverify.exact.torch_calls import SymbolicCalls, nested
+from specverify.exact.torch_calls import SymbolicCalls
 from specverify.exact.torch_focus import FocusRow
-from specverify.exact.torch_memory import Unwatched, raw_list
+from specverify.exact.torch_memory import Unwatched, nested, raw_list
 from specverify.exact.torch_mode import SymbolicMode
 from specverify.exact.torch_state import TorchState
 

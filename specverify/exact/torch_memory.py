@@ -79,3 +79,13 @@ def memory_of(result: torch.Tensor) -> NDArray[Any] | None:
     if not result.is_cpu or result.dtype is torch.bfloat16 or result.requires_grad:
         return None
     return result.numpy()
+
+
+def nested(flat: list[Any], shape: tuple[int, ...]) -> Any:
+    """The elements as nested lists of the given shape; a bare element for no dimensions."""
+    if not shape:
+        return flat[0]
+    if len(shape) == 1:
+        return flat
+    each = len(flat) // shape[0] if shape[0] else 0
+    return [nested(flat[i * each : (i + 1) * each], shape[1:]) for i in range(shape[0])]

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from specverify.exact.deferred import Deferred, Function, Get, conjunction, disjunction, selected
+from specverify.exact.deferred import Deferred, Function, Get, conjunction, disjunction
+from specverify.exact.lazy import selected
 from specverify.exact.leaves import Condition
 from specverify.exact.run import Run
 from specverify.exact.torch_plan import HANDLERS, Call

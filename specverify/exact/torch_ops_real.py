@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from specverify.exact import algebra, conditions
+from specverify.exact import algebra, conditions, selections
 from specverify.exact.deferred import resolved
-from specverify.exact.scalar import Symbol, floor, mirrored
+from specverify.exact.scalar import Symbol
 from specverify.exact.symbols import some, where
 from specverify.exact.torch_elements import Ids
 from specverify.exact.torch_functions import BINARY, UNARY
@@ -109,9 +109,9 @@ def _comparison(call: Call) -> Any:
     if (right.variable < 0).all():
         outcome = conditions.compare(left, operation, right.a)
     elif (left.variable < 0).all():
-        outcome = conditions.compare(right, mirrored(operation), left.a)
+        outcome = conditions.compare(right, conditions.mirrored(operation), left.a)
     else:
-        outcome = conditions.compare(algebra.add(left, algebra.negative(right)), operation, 0.0)
+        outcome = conditions.compare(algebra.subtract(left, right), operation, 0.0)
     plain = _plain(state, (first, second), shape)
     if plain is not None:
         native = to_numbers(result).astype(np.bool_)
@@ -128,7 +128,7 @@ def _compared(left: Any, operation: str, right: Any) -> Any:
     if isinstance(left, Symbol):
         return left.compare(operation, right)
     if isinstance(right, Symbol):
-        return right.compare(mirrored(operation), left)
+        return right.compare(conditions.mirrored(operation), left)
     return bool(getattr(np, operation)(left, right))
 
 
@@ -181,7 +181,7 @@ def floor_ids(state: TorchState, ids: Ids, operation: str, *, towards_zero: bool
         symbol = state.elements.get(int(ids[position]))
         if towards_zero and float(algebra.value_bounds(symbol.block())[0]) < 0.0:
             raise state.run.refuse("the whole part of a random value that may be negative", operation)
-        whole = floor(symbol)
+        whole = selections.whole_part(symbol.block())
         result[position] = state.elements.add(whole)
     return result
 

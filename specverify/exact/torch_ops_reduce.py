@@ -9,8 +9,9 @@ import numpy as np
 import torch
 
 from specverify.exact import selections
-from specverify.exact.conditions import race
-from specverify.exact.deferred import Deferred, Function, Get, conjunction, disjunction, product, total
+from specverify.exact.deferred import Deferred, Function, Get, conjunction, disjunction
+from specverify.exact.lazy import product, total
+from specverify.exact.races import race
 from specverify.exact.run import Run
 from specverify.exact.torch_ops_discrete import CountOfTruths
 from specverify.exact.torch_plan import HANDLERS, Call
@@ -86,15 +87,16 @@ def _value(call: Call, rows: Rows, row: int, *, largest: bool) -> Any:
     return Function(call.state.run, items, lambda get: best(get(index) for index in range(len(items))))
 
 
-def _require_discrete(call: Call, rows: Rows) -> None:
+def _discrete_rows(call: Call) -> Rows:
+    rows = Rows(call.state, call["self"], call["dim"])
     if (rows.ids > 0).any():
         raise call.refuse("a sum or product of random values has no closed form")
+    return rows
 
 
 def _sum(call: Call) -> Any:
     state = call.state
-    rows = Rows(state, call["self"], call["dim"])
-    _require_discrete(call, rows)
+    rows = _discrete_rows(call)
 
     def one(row: int) -> Any:
         if not rows.are_truths(row):
@@ -109,31 +111,27 @@ def _sum(call: Call) -> Any:
 
 def _count_nonzero(call: Call) -> Any:
     state = call.state
-    rows = Rows(state, call["self"], call["dim"])
-    _require_discrete(call, rows)
+    rows = _discrete_rows(call)
     return _results(call, rows, call.native(), lambda row: CountOfTruths(state.run, rows.items(row)))
 
 
 def _all(call: Call) -> Any:
     state = call.state
-    rows = Rows(state, call["self"], call["dim"])
-    _require_discrete(call, rows)
+    rows = _discrete_rows(call)
     connect = conjunction if call.name == "all" else disjunction
     return _results(call, rows, call.native(), lambda row: connect(state.run, rows.items(row)), are_truths=True)
 
 
 def _prod(call: Call) -> Any:
     state = call.state
-    rows = Rows(state, call["self"], call["dim"])
-    _require_discrete(call, rows)
+    rows = _discrete_rows(call)
     return _results(call, rows, call.native(), lambda row: product(state.run, rows.items(row)))
 
 
 def _scan(call: Call) -> Any:
     """cumsum and cumprod: every entry knows those before it, and decides no more of them than it needs."""
     state, value = call.state, call["self"]
-    rows = Rows(state, value, call["dim"])
-    _require_discrete(call, rows)
+    rows = _discrete_rows(call)
     if rows.length > _MAX_SCAN:
         state.settle([value], call.func)
         return call.native()

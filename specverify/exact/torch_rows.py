@@ -10,7 +10,8 @@ import torch
 
 from specverify.exact import selections
 from specverify.exact.conditions import Conditions
-from specverify.exact.deferred import Deferred, Leaf, resolved
+from specverify.exact.deferred import Deferred, resolved
+from specverify.exact.leaves import Leaf
 from specverify.exact.run import Run
 from specverify.exact.symbols import Symbols
 from specverify.exact.torch_elements import one_variable

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from specverify.exact.conditions import Conditions
 from specverify.exact.deferred import Deferred
 from specverify.exact.run import Run
-from specverify.exact.scalar import Symbol, block_of_items
+from specverify.exact.scalar import Symbol
 from specverify.exact.symbols import Symbols, constant_symbols, where
-from specverify.exact.torch_elements import Elements, Ids
+from specverify.exact.torch_elements import Elements, Ids, block_of_items
 from specverify.exact.torch_focus import FocusRow
 from specverify.exact.torch_memory import Unwatched, assign, assign_some, memory_of, raw_list, to_numbers, to_tensor
 from specverify.exact.torch_shadow import ShadowStore, poison, raw

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -242,3 +244,44 @@ def test_half_precision_is_refused_and_single_noted():
     law = law_of(lambda g: int(g.random(2).astype(np.float32)[0] < 0.5))
 
     assert any("single precision" in note for note in law.notes)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_row_searches_for_a_random_number_by_its_own_method(side):
+    """row.searchsorted(u) is compiled code: it gives the law of the function np.searchsorted."""
+    edges = LAW.cumsum()[:-1]
+
+    law = law_of(lambda generator: edges.searchsorted(generator.random(1), side=side)[0])
+
+    assert law.probabilities == pytest.approx(BY_TOKEN, abs=1e-15)
+
+
+def test_a_search_does_not_open_random_numbers_to_other_compiled_code():
+    """Where a function searches, its other conversions of random numbers still cannot read them."""
+
+    def program(generator):
+        uniforms = generator.random(1)
+        return LAW.searchsorted(uniforms)[0] + (float(LAW[:1].dot(uniforms)) > 0.05)
+
+    with pytest.raises(NotEnumerable):
+        law_of(program)
+
+
+@pytest.mark.parametrize("ratios", [(0.25, 3.0, 0.5), (-1.0, 0.25, 2.0), (1.0, 1.0, 1.0), (-2.0, -1.0, 0.0)])
+@pytest.mark.parametrize("way", ["first", "first-above", "count", "count-above"])
+def test_thresholds_outside_the_unit_interval_are_never_reached(ratios, way):
+    """A uniform is below every ratio of 1 or more and above every ratio of 0 or less."""
+    ratios = np.array(ratios)
+
+    def looked_at(uniform):
+        truths = uniform > ratios if way.endswith("above") else uniform < ratios
+        return truths.sum() if way.startswith("count") else truths.argmax()
+
+    law = law_of(lambda generator: looked_at(generator.random(1) * np.ones(3)))
+
+    corners = np.unique(np.clip([0.0, *ratios, 1.0], 0.0, 1.0))
+    wanted = dict.fromkeys(law.probabilities, 0.0)
+    for low, high in itertools.pairwise(corners):
+        value = int(looked_at((low + high) / 2))
+        wanted[value] = wanted.get(value, 0.0) + high - low
+    assert law.probabilities == pytest.approx(wanted, abs=1e-15)
