@@ -60,7 +60,9 @@ def _shown(traces: Sequence[Trace]) -> frozenset[Capability]:
         Capability.DRAFT_KV: [trace.steps[0].draft_kv_length_after for trace in traces if len(trace.steps) > 1],
         Capability.POSITIONS: [step.target_positions for step in steps],
     }
+    trees = {Capability.DRAFT_TREE} if any(step.parents is not None for step in steps) else set()
     return frozenset(
         {Capability.TRACE}
+        | trees
         | {one for one, values in fields.items() if values and all(value is not None for value in values)}
     )

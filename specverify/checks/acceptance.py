@@ -16,6 +16,7 @@ from specverify.checks.registry import CheckContext, Exercised, Inconclusive, ch
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind, Table
 from specverify.laws.sampling import law_from_logits
+from specverify.stats.design import detectable_tv
 from specverify.stats.dirichlet import DirichletEValue
 
 Array = NDArray[np.float64]
@@ -40,7 +41,14 @@ class _Judged:
     kind=Kind.STATISTICAL,
     needs={Capability.TRACE},
     exercised_by=(Exercised("judged-steps"),),
-    catches=("draft-kv-row-stale", "draft-kv-rollback-one-short", "accept-all", "accept-uniform-zero"),
+    catches=(
+        "draft-kv-row-stale",
+        "draft-kv-rollback-one-short",
+        "accept-all",
+        "accept-uniform-zero",
+        "draft-id-map-lost",
+        "tree-siblings-tried-against-target",
+    ),
     source="arXiv 2211.17192, theorem 3.5: acceptance is the sum of min(draft, target); mlc-ai/mlc-llm#2939",
 )
 def matches_laws(subject: Any, context: CheckContext) -> Iterator[Finding]:
@@ -76,9 +84,11 @@ def matches_laws(subject: Any, context: CheckContext) -> Iterator[Finding]:
     rule = min(evidences, key=lambda name: evidences[name])
     observed, expected = _mean_accepted(judged, rule)
     efficiency = _efficiency(judged)
+    tv = detectable_tv(context.alpha, len(judged), _BINS)
     context.figures.update(rule=rule, mean_accepted=observed, expected_accepted=expected, efficiency=efficiency)
     context.worth(
-        f"{len(judged):,} steps accept {observed:.2f} draft tokens on average, the {rule} rule implies {expected:.2f}"
+        f"{len(judged):,} steps accept {observed:.2f} draft tokens on average, the {rule} rule implies {expected:.2f}; "
+        f"would have caught total variation {tv:.2g} of the number accepted"
         + (f"; sum of min(draft, target) at the first place {efficiency:.3f}" if efficiency is not None else "")
     )
 
@@ -88,6 +98,7 @@ def _with_laws(seen: Sequence[Place], scorer: samples.Scorer) -> list[_Judged]:
     needs_target = [p for p in seen if p.step.target_probs is None]
     if needs_target and not scorer.has_oracle:
         seen = [p for p in seen if p.step.target_probs is not None]
+    seen = [p for p in seen if p.step.target_probs is not None or p.step.parents is None]
     knows_draft = Capability.DRAFT_PROBS in scorer.subject.capabilities or not scorer.has_draft_oracle
     targets = _oracle_rows(seen, scorer.checkpoint.target_oracle, final=True) if needs_target and seen else None
     drafts = None if knows_draft else _oracle_rows(seen, scorer.checkpoint.draft_oracle, final=False)
@@ -136,6 +147,7 @@ def _stale_draft_law(seen: Sequence[Place], scorer: samples.Scorer, subject: Any
         place
         for place in seen
         if place.step.draft_probs is not None
+        and place.step.parents is None  # acceptance.tree-rows-follow-model judges those
         and place.trace.request.sampling == evidence.SAMPLED
         and scorer.checkpoint.pad_token_id not in places.committed_token_ids(place.trace)
     ]

@@ -44,6 +44,7 @@ class _Difference:
         "batch-ragged-mask",
         "batch-draft-neighbour",
         "batch-greedy-row-sampled",
+        "tree-path-of-neighbour",
     ),
     source="vllm-project/vllm#14645: probability rows were assigned in the order of a dictionary; and #10863",
 )

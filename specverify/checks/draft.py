@@ -28,7 +28,12 @@ _SHOWN = 6
     kind=Kind.STATISTICAL,
     needs={Capability.TRACE, Capability.DRAFT_PROBS},
     exercised_by=(Exercised("judged-draft-tokens"),),
-    catches=("draft-law-argmax-sampled", "draft-law-raw-declared"),
+    catches=(
+        "draft-law-argmax-sampled",
+        "draft-law-raw-declared",
+        "tree-likeliest-declared-as-drawn",
+        "draft-id-argmax-unmapped",
+    ),
     source="jaymody/speculative-sampling#3: argmax drafts with the soft law in the ratio; transformers#47932",
 )
 def declared_law_sampled(subject: Any, context: CheckContext) -> Iterator[Finding]:

@@ -114,6 +114,8 @@ def _draft_conditional(subject: Any, request: Request, prefix: Tokens) -> Condit
             request.prompt_token_ids, request.sampling
         )
         return conditional
+    if Capability.DRAFT_TREE in subject.capabilities:
+        return None  # the known mistakes are those of chains
     if Capability.DRAFT_PROBS not in subject.capabilities or not hasattr(subject, "generate"):
         return None
     rows = {}

@@ -65,7 +65,7 @@ class Divergence:
     kind=Kind.EXACT,
     needs={Capability.GENERATE},
     exercised_by=(Exercised("tokens"),),
-    catches=("kv-not-rolled-back", "position-target-off-by-one", "bonus-row-off-by-one"),
+    catches=("kv-not-rolled-back", "position-target-off-by-one", "bonus-row-off-by-one", "tree-greedy-takes-first"),
     source="arXiv 2211.17192, section 2; huggingface/transformers#39421 for divergences that are only rounding",
 )
 def on_equals_off(subject: Any, context: CheckContext) -> Iterator[Finding]:
@@ -202,6 +202,8 @@ def _slot(worst: Divergence, step: Step) -> Iterator[str]:
     slot = worst.slot
     if slot < step.num_accepted:
         what = f"an accepted draft token (number {slot} of {step.num_draft_tokens})"
+    elif step.parents is not None:
+        what = f"the token after {slot} accepted tokens of a draft tree of {step.num_draft_tokens}"
     elif step.is_rejection:
         what = f"the token in place of rejected draft token {slot} of {step.num_draft_tokens}"
     else:
@@ -230,6 +232,6 @@ def _cause(bugs: Sequence[Divergence]) -> str:
         return "the bonus token is taken from the wrong row: accepted and residual tokens are right everywhere."
     if kinds == {"draft", "no rejection before"}:
         return "draft tokens are accepted that the target would not have chosen."
-    if "no rejection before" not in kinds:
+    if "no rejection before" not in kinds and all(d.step is None or d.step.parents is None for d in bugs):
         return "something a rejection leaves behind (cache rows, positions): no output diverges before its first one."
     return ""

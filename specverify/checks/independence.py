@@ -85,6 +85,8 @@ def _accept_uniforms(seen: Sequence[Place], rng: np.random.Generator) -> Iterato
     if recorded:
         yield "recorded", recorded
         return
+    if any(place.step.parents is not None for place in seen):
+        return  # which candidates were tried, and against what, depends on the rule
     for name in ("token-wise", "point-mass"):
         rebuilt = {}
         for index, place in enumerate(seen):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from specverify.checks import evidence, noise, places, wording
+from specverify.checks import evidence, noise, places, tree_shape, wording
 from specverify.checks.places import Place
 from specverify.checks.registry import CheckContext, Inconclusive
 from specverify.core.outcomes import Finding, Table
@@ -40,7 +40,7 @@ def extra_rows(place: Place, model: Model, length: int, most: int) -> Iterator[s
     """Names the token that the first surplus row holds."""
     step = place.step
     index = most - step.start_position
-    if length <= most or not 0 <= index < step.num_draft_tokens:
+    if length <= most or not 0 <= index < step.num_draft_tokens or step.parents is not None:
         return
     token = step.draft_token_ids[index]
     line = f"- Row {most} is one too many. Position {most} was drafted as token {token}"
@@ -102,13 +102,20 @@ def rollback_cause(wrong: Sequence[Place], judged: Sequence[Place], lengths: Seq
     return f"the rollback after {when} keeps {wording.plural(abs(surplus), 'row')} {how}."
 
 
-def wrong_rows(subject: Any, context: CheckContext, model: Model) -> Iterator[Finding]:
-    """Compares every recorded cache with a prefill of the committed tokens; one finding, the smallest case."""
-    runs = evidence.speculated_runs(subject, context)
+def wrong_rows(
+    subject: Any, context: CheckContext, model: Model, *,
+    runs: Sequence[evidence.Run] | None = None, is_judged: Callable[[Place], bool] = lambda place: True,
+) -> Iterator[Finding]:  # fmt: skip
+    """Compares every recorded cache with a prefill of the committed tokens; one finding, the smallest case.
+
+    runs, is_judged: which steps, where not all; else a pass needs every accept length.
+    """
     judged: list[Place] = []
     worst: list[tuple[Place, int, float, float]] = []
     largest = 0.0
-    for place, rows, wanted in _compared(runs, model):
+    for place, rows, wanted in _compared(runs or evidence.speculated_runs(subject, context), model):
+        if not is_judged(place):
+            continue
         judged.append(place)
         scale = max(float(np.abs(wanted).max(initial=0.0)), 1e-30)
         allowed = scale * max(noise.floor(noise.ROW_FLOOR, place.run.engine), _prefill_noise(place, model, context))
@@ -125,7 +132,8 @@ def wrong_rows(subject: Any, context: CheckContext, model: Model) -> Iterator[Fi
         first = places.smallest([place for place, *_ in worst])
         place, row, difference, allowed = next(item for item in worst if item[0] is first)
         yield _row_finding(place, row, difference, allowed, len(worst), len(judged), model, subject, context)
-    places.require_every_length(subject, context)
+    if runs is None:
+        places.require_every_length(subject, context)
     context.figures["largest_row_difference"] = largest
     context.worth(f"{places.accept_length_line(context)}; rows within {largest:.0e}")
 
@@ -170,7 +178,7 @@ def _row_finding(
         table=Table(
             rows=(
                 ("starts with", str(step.start_position), "committed tokens"),
-                ("draft", *(wording.token_text(step.draft_token_ids) or ["none"])),
+                tree_shape.drafts_row(step),
                 ("accepted", str(step.num_accepted), "of", str(step.num_draft_tokens)),
                 ("committed", *wording.token_text(step.token_ids)),
                 (f"row {row}", f"off by {difference:.3g}", f"allowed {allowed:.1g}"),
@@ -199,11 +207,12 @@ def _holder(place: Place, row: int, model: Model) -> Iterator[str]:
         yield f"- It equals the row of position {nearest} (token {tokens[nearest]}): rows are shifted by {shift}."
         return
     for earlier in place.trace.steps[: place.step.index + 1]:
-        index = row - earlier.start_position
-        if 0 <= index < earlier.num_draft_tokens and earlier.draft_token_ids[index] != tokens[row]:
-            text = (*tokens[: earlier.start_position], *earlier.draft_token_ids[: index + 1])
+        for node, depth in enumerate(tree_shape.node_depths(earlier)):
+            token, start = earlier.draft_token_ids[node], earlier.start_position
+            if start + depth - 1 != row or token == tokens[row]:
+                continue
+            text = (*tokens[:start], *tree_shape.tokens_of(earlier, tree_shape.node_path(earlier, node)))
             if float(np.abs(prefill(place, model, text)[:, :, row:] - actual).max()) <= scale:
-                token = earlier.draft_token_ids[index]
                 yield f"- It holds token {token}, drafted for position {row} in step {earlier.index} and rejected."
                 return
     if not np.isfinite(actual).all():

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from specverify.checks import evidence, kv, places, wording
+from specverify.checks import evidence, kv, places, tree_shape, wording
 from specverify.checks.places import Place
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
 from specverify.core.capabilities import Capability
@@ -31,7 +31,7 @@ class _Wrong:
     kind=Kind.EXACT,
     needs={Capability.TRACE, Capability.POSITIONS},
     exercised_by=(Exercised("drafted-tokens"), Exercised("rejections")),
-    catches=("position-target-off-by-one", "position-target-drift", "position-draft-ahead"),
+    catches=("position-target-off-by-one", "position-target-drift", "position-draft-ahead", "position-draft-stays"),
     source="sgl-project/sglang#25015: the draft loop advanced the positions before each forward instead of after",
 )
 def drafted_tokens(subject: Any, context: CheckContext) -> Iterator[Finding]:
@@ -45,8 +45,8 @@ def drafted_tokens(subject: Any, context: CheckContext) -> Iterator[Finding]:
     judged: list[Place] = []
     for place in places.all_places(evidence.speculated_runs(subject, context)):
         target, draft = place.step.target_positions, place.step.draft_positions
-        if target is None and draft is None:
-            continue
+        if (target is None and draft is None) or tree_shape.is_tree(place.step):
+            continue  # positions.tree-by-depth judges trees
         judged.append(place)
         if target is not None:
             wrong += _wrong_target(place, tuple(target))
@@ -54,7 +54,7 @@ def drafted_tokens(subject: Any, context: CheckContext) -> Iterator[Finding]:
             context.exercised("draft-position-steps")
             wrong += _wrong_draft(place, tuple(draft))
     if not judged:
-        raise Inconclusive("no step reports positions")
+        raise Inconclusive("no step with a chain of draft tokens, or with none, reports positions")
     places.count_steps(context, judged)
     for model in ("target", "draft"):
         of_model = [item for item in wrong if item.model == model]

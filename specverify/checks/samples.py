@@ -22,6 +22,8 @@ Array = NDArray[np.float64]
 # A filter's edge (top-p, min-p, top-k) is a matter of rounding for tokens this close to it, or within twice the
 # rounding of the engine's dtype: such a token is not called impossible.
 _EDGE = 1e-3
+# Proposers that draw every draft token from the probe's draft model as it is.
+_DRAWS_FROM_DRAFT_MODEL = ("draft-model", "tree", "tree-replacement")
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +50,7 @@ class Scorer:
         self.checkpoint: Any = getattr(subject, "checkpoint", None)
         self.has_oracle = Capability.LOAD_CHECKPOINT in subject.capabilities and self.checkpoint is not None
         self.edge = max(_EDGE, 2.0 * noise.floor(noise.LOG_PROB_FLOOR, subject))
-        self.has_draft_oracle = self.has_oracle and getattr(subject, "proposer", "") == "draft-model"
+        self.has_draft_oracle = self.has_oracle and getattr(subject, "proposer", "") in _DRAWS_FROM_DRAFT_MODEL
         self._draft_oracle = self._make_draft_oracle()
 
     @property

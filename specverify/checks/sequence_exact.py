@@ -56,6 +56,8 @@ class _Judged:
         "penalties-see-rejected-drafts",
         "bonus-row-off-by-one",
         "sampling-filter-only-on-bonus",
+        "tree-siblings-tried-against-target",
+        "tree-penalties-see-siblings",
     ),
     source="arXiv 2211.17192, appendix A.1: the output follows the target's law exactly",
     runs_alone=True,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
-from specverify.checks import evidence, places, wording
+from specverify.checks import evidence, places, tree_shape, wording
 from specverify.checks.evidence import Run
 from specverify.checks.places import Place
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
@@ -48,7 +48,7 @@ def prefix_termination(subject: Any, context: CheckContext) -> Iterator[Finding]
 def _step_fault(place: Place) -> str:
     """What is wrong with the tokens of one step, or an empty string."""
     step = place.step
-    accepted = step.draft_token_ids[: step.num_accepted]
+    accepted = _accepted(place)
     if step.num_accepted > step.num_draft_tokens:
         return f"it accepted {step.num_accepted} of {step.num_draft_tokens} draft tokens"
     kept = min(len(step.token_ids), step.num_accepted)
@@ -58,9 +58,15 @@ def _step_fault(place: Place) -> str:
         return f"it emitted {len(step.token_ids)} tokens, {step.num_accepted + 1} at most are right"
     if step.is_truncated or len(step.token_ids) == step.num_accepted + 1:
         return ""
-    if len(step.token_ids) == step.num_accepted == step.num_draft_tokens and step.token_ids:
+    if len(step.token_ids) == step.num_accepted and not step.is_rejection and step.token_ids:
         return ""  # everything accepted and no bonus token: slower, still lossless
     return f"it emitted {len(step.token_ids)} tokens, {step.num_accepted + 1} are due"
+
+
+def _accepted(place: Place) -> tuple[int, ...]:
+    """The accepted draft tokens; where a tree names some that are not there, as many as are."""
+    nodes = tree_shape.accepted_nodes(place.step)
+    return tree_shape.tokens_of(place.step, [node for node in nodes if 0 <= node < place.step.num_draft_tokens])
 
 
 def _step_finding(place: Place, reason: str, num_wrong: int, num_steps: int) -> Finding:
@@ -68,7 +74,7 @@ def _step_finding(place: Place, reason: str, num_wrong: int, num_steps: int) -> 
     survivors = tuple(step.token_ids[step.num_accepted + 1 :])
     rejected_tail = tuple(step.draft_token_ids[step.num_accepted + 1 : len(step.token_ids)])
     cause = ""
-    if survivors and survivors == rejected_tail:
+    if survivors and survivors == rejected_tail and step.parents is None:
         cause = f"draft tokens after the first rejection were kept: {', '.join(map(str, survivors))}."
     return Finding(
         headline=f"Step {step.index}: {reason}.",
@@ -77,7 +83,7 @@ def _step_finding(place: Place, reason: str, num_wrong: int, num_steps: int) -> 
                 ("draft", *(wording.token_text(step.draft_token_ids) or ["none"])),
                 ("accepted", str(step.num_accepted)),
                 ("emitted", *(wording.token_text(step.token_ids) or ["none"])),
-                ("should be", *wording.token_text(step.draft_token_ids[: step.num_accepted]), "one token"),
+                ("should be", *wording.token_text(_accepted(place)), "one token"),
             )
         ),
         not_noise="Tokens are counted: the case is exact.",

@@ -155,4 +155,13 @@ class _DraftPositionsAhead:
         return [position + 1 for position in positions]
 
 
+@plant("position-draft-stays", "vllm-project/vllm#26498 (SD-095)", num_draft_tokens=3)
+class _DraftPositionsStay:
+    """The draft model computes every drafted token at the position of the first."""
+
+    def draft_positions(self, batch: Batch, index: int) -> list[int]:
+        positions: list[int] = super().draft_positions(batch, 0)  # type: ignore[misc]
+        return positions
+
+
 FAULTS = plant.faults

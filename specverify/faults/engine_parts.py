@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +24,13 @@ _STREAM_TOKENS = 48
 # Prefill's token, two draft tokens and a bonus token, or a rejection and what follows it.
 _EXACT_TOKENS = 4
 _EXACT_OPTION_TOKENS = 3
+# Trees have more paths: two levels of siblings with two tokens to choose from, or one level with three.
+_NARROW = SamplingParams(top_k=2)
+_TREES_EXACT = (
+    ("repetition penalty 1.5", "repetition_penalty", replace(_NARROW, repetition_penalty=1.5), (), 3),
+    ("top-k 3, one level", "", SamplingParams(top_k=3), (), 2),
+    ("top-k 2, two levels", "", _NARROW, (), 3),
+)
 
 
 def probe_engine(
@@ -46,23 +53,32 @@ def scenarios(pair: ProbePair, proposer: str, *, every_option: bool) -> tuple[Sc
     prompts = pair.prompts if is_likely_to_end else pair.lookup_prompts
     ends = (pair.eos_token_id,)
     streams = default_scenarios(prompts, ends, max_new_tokens=_STREAM_TOKENS)
-    narrow = SamplingParams(top_k=2)
-    penalised = replace(narrow, repetition_penalty=1.5)
+    penalised = replace(_NARROW, repetition_penalty=1.5)
     few = _EXACT_OPTION_TOKENS
     exact = (
-        ("temperature 0.6", "temperature", replace(narrow, temperature=0.6), (), few),
+        ("temperature 0.6", "temperature", replace(_NARROW, temperature=0.6), (), few),
         ("top-p 0.7", "top_p", SamplingParams(top_k=3, top_p=0.7), (), few),
         ("repetition penalty 1.5", "repetition_penalty", penalised, (), few),
         ("end token", EOS_OPTION, SamplingParams(top_k=3), ends, few),
         # Last, because it has the most paths.
-        ("top-k 2", "", narrow, (), _EXACT_TOKENS),
+        ("top-k 2", "", _NARROW, (), _EXACT_TOKENS),
     )
+    if proposer.startswith("tree"):
+        trees = _TREES_EXACT if every_option else _TREES_EXACT[1:]
+        return (*_without_exact(streams), *(_exact(prompts, *one) for one in trees))
     # An end token inside a draft of two is the shortest scenario with a rollback in the middle of the call.
     wanted = exact if every_option else exact[3:4] if is_likely_to_end else exact[-1:]
-    return (
-        *(scenario for scenario in streams if scenario.purpose is not Purpose.EXACT),
-        *(Scenario(n, Purpose.EXACT, law, tuple(prompts[:1]), t, e, option) for n, option, law, e, t in wanted),
-    )
+    return (*_without_exact(streams), *(_exact(prompts, *one) for one in wanted))
+
+
+def _without_exact(scenarios: Sequence[Scenario]) -> Iterator[Scenario]:
+    return (scenario for scenario in scenarios if scenario.purpose is not Purpose.EXACT)
+
+
+def _exact(
+    prompts: Sequence[tuple[int, ...]], name: str, option: str, law: SamplingParams, ends: tuple[int, ...], length: int
+) -> Scenario:
+    return Scenario(name, Purpose.EXACT, law, tuple(prompts[:1]), length, ends, option)
 
 
 class Planted:
@@ -70,17 +86,21 @@ class Planted:
 
     What the class replaces follows from its base: the engine, the verifier, the target's cached model or that model's
     cache; without a base it is mixed into every proposer that runs a model. verifier: broken beside such a proposer.
+    options: of probe_engine, for all faults of this decorator or for one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, **options: Any) -> None:
         self.faults: list[Fault] = []
+        self.options = options
 
     def __call__(
-        self, name: str, report: str, *, verifier: Callable[[], Verifier] | None = None
+        self, name: str, report: str, *, verifier: Callable[[], Verifier] | None = None, **options: Any
     ) -> Callable[[type], type]:
         def plant(part: type) -> type:
-            parts = _parts_with(part, verifier)
-            self.faults.append(Fault(name, part.__doc__ or "", report, lambda: probe_engine(name, parts=parts)))
+            def make() -> ReferenceSubject:
+                return probe_engine(name, parts=_parts_with(part, verifier), **{**self.options, **options})
+
+            self.faults.append(Fault(name, part.__doc__ or "", report, make))
             return part
 
         return plant

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -160,6 +161,24 @@ class _DraftsArgmax:
 
     def draw(self, batch: Batch, law: Tensor, is_wanted: Sequence[bool]) -> Tensor:
         return law.argmax(dim=-1)
+
+
+@plant("draft-id-map-lost", "NVIDIA-NeMo/Automodel#2447 (SD-138)")
+class _IdMapLost:
+    """Ids of the draft vocabulary are taken for ids of the target's, although they are numbered otherwise."""
+
+    def draft_law(self, *arguments: Any) -> Tensor:
+        law: Tensor = super().draft_law(*arguments)  # type: ignore[misc]
+        return law.roll(1, dims=-1)
+
+
+@plant("draft-id-argmax-unmapped", "vllm-project/vllm-ascend#16166 (SD-142)")
+class _DrawnIdUnmapped:
+    """The declared law is in the target's vocabulary, and the drawn id still in the draft's."""
+
+    def draw(self, batch: Batch, law: Tensor, is_wanted: Sequence[bool]) -> Tensor:
+        drawn: Tensor = super().draw(batch, law, is_wanted)  # type: ignore[misc]
+        return (drawn + 1) % law.shape[-1]
 
 
 class _ReusesDraftUniforms(RejectionVerifier):
