@@ -82,6 +82,50 @@ def load_family(name: str) -> Family:
     return _LOADERS[name]()
 
 
+def _tiny() -> Family:
+    """The trained family that ships with the package; beside its draft model its own first layers draft, too."""
+    from specverify.families.family import END_TOKEN_ID, tiny_family
+    from specverify.families.workloads import tasks
+    from specverify.reference.loading import load_shared
+
+    files = tiny_family()
+    tokenizer = files.tokenizer()
+    target = load_shared(files.target, "float32", "auto")
+
+    def prompts(workload: str, length: int, count: int) -> Prompts:
+        found = tasks(WORKLOADS[workload], count)
+        if workload != WRITE:
+            return [tuple(tokenizer.encode(task.prompt).ids) for task in found]
+        # Before what is to be continued stands as much other code as the length asks for.
+        before = [token for task in found for token in tokenizer.encode(task.prompt + task.answer).ids]
+        before = before * (1 + length // len(before))
+        return [tuple([*before, *tokenizer.encode(task.prompt).ids][-length:]) for task in found]
+
+    drafts = {f"{n} of 4 layers": target.first_layers(n) for n in (1, 2, 3)}
+    heads = {"heads": files.heads}
+    return Family(
+        name="tiny",
+        label="tiny family, float32",
+        target=target,
+        drafts={"trained draft": load_shared(files.draft, "float32", "auto"), **drafts},
+        usual_draft="trained draft",
+        prompts=prompts,
+        proposers=(
+            "draft-model", "tree", "tree-dynamic", "eagle", "eagle-tree", "eagle-dynamic", "medusa", "medusa-tree",
+            "layer-skip", "n-gram",
+        ),
+        main=(("draft-model", WRITE), ("eagle", WRITE), ("n-gram", EDIT)),
+        prompt_length=64,
+        prompt_lengths=(16, 64, 256, 768),
+        output_length=64,
+        output_lengths=(8, 32, 64, 128, 256),
+        full=Effort(seconds=2.4, min_pairs=3, num_requests=48, sample_batch=48, pass_seconds=8.0),
+        quick=Effort(seconds=0.6, min_pairs=2, num_requests=24, sample_batch=24, pass_seconds=2.0),
+        eos_token_ids=(END_TOKEN_ID,),
+        options=dict.fromkeys(("eagle", "eagle-tree", "eagle-dynamic", "medusa", "medusa-tree"), heads),
+    )  # fmt: skip
+
+
 def _probe() -> Family:
     """Random weights: quick, and of no meaning for real text. The draft is one of the target's layers short."""
     from specverify.probe import default_probe
@@ -155,4 +199,4 @@ def _smollm2() -> Family:
     )
 
 
-_LOADERS: Mapping[str, Callable[[], Family]] = {"smollm2": _smollm2, "probe": _probe}
+_LOADERS: Mapping[str, Callable[[], Family]] = {"tiny": _tiny, "smollm2": _smollm2, "probe": _probe}
