@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from specverify.adapters.smollm2 import DRAFT_LAYERS, smollm2_paths
 from specverify.core.errors import UsageError
+from specverify.core.scenario import default_scenarios
+from specverify.families.family import END_TOKEN_ID, tiny_family
+from specverify.families.workloads import EDITING
 from specverify.reference.loading import DTYPES, load_shared
 from specverify.reference.subject import ReferenceSubject, reference_subject
 
@@ -16,6 +20,8 @@ def reference_engine(
     model: str | None = None,
     target: Any = None,
     draft: Any = None,
+    eagle: Any = None,
+    medusa: Any = None,
     proposer: str = "draft-model",
     num_draft_tokens: int = 3,
     dtype: str | None = None,
@@ -24,31 +30,34 @@ def reference_engine(
 ) -> ReferenceSubject:
     """The reference engine, ready to be judged.
 
-    probe: a probe pair or its directory; the default pair where nothing is named. model: "smollm2" instead, with
-      its own first 12 layers as the draft. target, draft: checkpoint directories or .gguf files instead.
-    proposer: "draft-model", "n-gram", "self", "anti", "alternating" or "sometimes-empty".
+    probe: a probe pair or its directory; the default pair where nothing is named. model: "tiny" instead, the trained
+      family that ships, or "smollm2", with its own first 12 layers as the draft. target, draft: checkpoint directories
+      or .gguf files instead. eagle, medusa: folders of heads that `specverify train` wrote for the target.
+    proposer: one of specverify.reference.subject.PROPOSERS.
     dtype: float64 for a probe pair and float32 otherwise, unless given. options: fields of ReferenceSubject.
     """
+    heads = {kind: head for kind, head in (("eagle", eagle), ("medusa", medusa)) if head is not None}
+    common = {"proposer": proposer, "num_draft_tokens": num_draft_tokens, "device": device, **options}
     if model is not None:
-        if model != "smollm2" or probe is not None or target is not None:
-            raise UsageError(f"model {model!r} is unknown or not the only one named; give model='smollm2' by itself")
-        return _smollm2(proposer=proposer, num_draft_tokens=num_draft_tokens, dtype=dtype, device=device, **options)
+        if model not in _MODELS or probe is not None or target is not None:
+            raise UsageError(
+                f"model {model!r} is unknown or not the only one named; choose from {', '.join(_MODELS)}, by itself"
+            )
+        if dtype is not None and dtype not in DTYPES:
+            raise UsageError(f"dtype {dtype!r} is unknown; choose from {', '.join(DTYPES)}")
+        return _MODELS[model](dtype=dtype or "float32", draft=draft, heads=heads, **common)
     return reference_subject(
         probe,
         target=target,
         draft=draft,
-        proposer=proposer,
-        num_draft_tokens=num_draft_tokens,
+        heads=heads,
         dtype=dtype or ("float64" if target is None else "float32"),
-        device=device,
-        **options,
+        **common,
     )
 
 
-def _smollm2(*, dtype: str | None, device: str, **options: Any) -> ReferenceSubject:
-    if dtype is not None and dtype not in DTYPES:
-        raise UsageError(f"dtype {dtype!r} is unknown; choose from {', '.join(DTYPES)}")
-    target = load_shared(smollm2_paths().gguf_file, dtype or "float32", device)
+def _smollm2(*, dtype: str, device: str, draft: Any, **options: Any) -> ReferenceSubject:
+    target = load_shared(smollm2_paths().gguf_file, dtype, device)
     defaults = {
         "name": "reference smollm2",
         "record_probs": False,
@@ -56,4 +65,28 @@ def _smollm2(*, dtype: str | None, device: str, **options: Any) -> ReferenceSubj
         "max_new_tokens": 16,
         "batch_size": 16,
     }
-    return reference_subject(target=target, draft=target.first_layers(DRAFT_LAYERS), **{**defaults, **options})
+    drafting = target.first_layers(DRAFT_LAYERS) if draft is None else load_shared(draft, dtype, device)
+    return reference_subject(target=target, draft=drafting, **{**defaults, **options})
+
+
+def _tiny(*, proposer: str, draft: Any, heads: dict[str, Any], **options: Any) -> ReferenceSubject:
+    """Prompts are the editing tasks: in them even a copier finds something to draft."""
+    family = tiny_family()
+    prompts = family.prompts(EDITING, _NUM_PROMPTS)
+    defaults = {
+        "name": f"reference tiny {proposer}",
+        "prompts": prompts,
+        "own_scenarios": default_scenarios(prompts, (END_TOKEN_ID,)),
+        "num_threads": 1,
+    }
+    return reference_subject(
+        target=family.target,
+        draft=draft or family.draft,
+        proposer=proposer,
+        heads={**family.heads, **heads},
+        **{**defaults, **options},
+    )
+
+
+_MODELS: Mapping[str, Callable[..., ReferenceSubject]] = {"tiny": _tiny, "smollm2": _smollm2}
+_NUM_PROMPTS = 12

@@ -1,4 +1,4 @@
-"""The command line: check, list, explain, record, replay, selftest, probe, play, sweep."""
+"""The command line: check, list, explain, record, replay, selftest, probe, play, sweep, train."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def check(
     known_failures: Annotated[
         Path | None, typer.Option(help="TOML file that maps check ids to reasons; strict both ways.")
     ] = None,
-    model: Annotated[str | None, typer.Option(help="Built-in engines: probe (default) or smollm2.")] = None,
+    model: Annotated[str | None, typer.Option(help="Built-in engines: probe (default), smollm2; reference also tiny.")] = None,
     option: Annotated[
         list[str] | None, typer.Option(help="KEY=VALUE for the engine or factory; may be repeated.")
     ] = None,
@@ -160,6 +160,41 @@ def sweep(
     from specverify.cli.sweep import run_sweep
 
     run_sweep(family, is_quick=quick, out=out, only=only or ())
+
+
+@app.command()
+def train(
+    kind: Annotated[str, typer.Argument(help="draft, eagle or medusa.")],
+    target: Annotated[str, typer.Argument(help="Checkpoint directory with its tokenizer, or tiny, or smollm2.")],
+    out: Annotated[Path, typer.Option(help="Folder for what is trained.")],
+    text: Annotated[
+        list[Path] | None, typer.Option(help="File or folder to train on; Python's standard library by default.")
+    ] = None,
+    steps: Annotated[int, typer.Option(help="Training steps.")] = 400,
+    rows: Annotated[int, typer.Option(help="Texts in a step.")] = 8,
+    length: Annotated[int, typer.Option(help="Tokens of each text.")] = 192,
+    learning_rate: Annotated[float, typer.Option(help="Highest learning rate.")] = 4e-3,
+    temperature: Annotated[float, typer.Option(help="Of both laws that are compared.")] = 1.0,
+    layers: Annotated[int, typer.Option(help="Layers of a draft model.")] = 1,
+    hidden: Annotated[int | None, typer.Option(help="Width of a draft model; half the target's by default.")] = None,
+    heads: Annotated[int, typer.Option(help="Number of Medusa heads.")] = 4,
+    last_state_only: Annotated[
+        bool, typer.Option("--last-state-only", help="EAGLE reads the target's last state, not several streams.")
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a training that was stopped in --out.")] = False,
+    seed: SeedOption = 0,
+) -> None:
+    """Train what drafts for one target: a draft model, an EAGLE head or Medusa heads."""
+    from specverify.cli.train import TrainOptions, run_train
+    from specverify.reference.training.loop import Settings
+    from specverify.reference.training.run import Plan
+
+    plan = Plan(
+        kind, temperature=temperature, num_layers=layers, hidden_size=hidden, num_heads=heads,
+        is_fused=not last_state_only,
+    )  # fmt: skip
+    settings = Settings(steps, num_rows=rows, length=length, learning_rate=learning_rate, seed=seed)
+    run_train(TrainOptions(plan, settings, target, tuple(text or ()), out, resume))
 
 
 def _one_thread_each() -> None:

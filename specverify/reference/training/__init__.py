@@ -1,0 +1,1 @@
+"""Trains what drafts for one target: a small draft model, an EAGLE head, Medusa heads. Minutes on a CPU."""
