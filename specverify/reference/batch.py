@@ -49,15 +49,12 @@ class Batch:
         self.running = list(running)
         self.vocab_size = vocab_size
         self.device = device
+        self.streams = [r.streams for r in self.running]
         self.sampling = SamplingRows([r.request.sampling for r in self.running], device)
 
     @property
     def num_rows(self) -> int:
         return len(self.running)
-
-    @property
-    def streams(self) -> list[RequestStreams]:
-        return [r.streams for r in self.running]
 
     def select(self, rows: Sequence[int]) -> Batch:
         """The same batch without its other rows."""

@@ -60,9 +60,9 @@ def draw_tokens(law: Tensor, streams: Sequence[RequestStreams], stream: str, is_
         return torch.multinomial(law, 1)[:, 0]
     # The race that torch.multinomial runs for one token, number for number, but for all rows at once: the token whose
     # exponential, over its probability, is smallest.
-    times = torch.ones_like(law)
+    times = torch.empty_like(law)
     for row, owner, wanted in zip(times.unbind(), streams, is_wanted, strict=True):
         if wanted:
             row.exponential_(generator=owner.generator(stream))
-    token_ids = (law / times).argmax(dim=-1)
-    return token_ids if all(is_wanted) else token_ids * torch.tensor(is_wanted, device=law.device)
+    token_ids = torch.div(law, times, out=times).argmax(dim=-1)
+    return token_ids if all(is_wanted) else token_ids.mul_(torch.tensor(is_wanted, device=law.device))

@@ -131,7 +131,7 @@ class ReferenceEngine:
 
         It shares no method with the speculative step that a bug of speculation could sit in.
         """
-        newest = padded([running.token_ids[-1:] for running in batch.running], batch.device)
+        newest = torch.tensor([running.token_ids[-1:] for running in batch.running], device=batch.device)
         positions = [running.newest_position for running in batch.running]
         hidden = self.cached.compute(newest, first_positions=positions, num_new=[1] * batch.num_rows)
         self.draw_plainly(batch, self.target.logits(hidden))
@@ -194,7 +194,7 @@ class ReferenceEngine:
 
     def newest_tokens(self, batch: Batch) -> Tensor:
         """The newest committed token of each row, [rows, 1]: it is the only one without a KV row."""
-        return padded([running.token_ids[-1:] for running in batch.running], batch.device)
+        return torch.tensor([running.token_ids[-1:] for running in batch.running], device=batch.device)
 
     def newest_positions(self, batch: Batch) -> list[int]:
         """The position of each row's newest committed token, where the target's next pass begins."""

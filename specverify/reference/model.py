@@ -116,14 +116,11 @@ class Model:
 
     def norm(self, hidden: Tensor, weight: Tensor) -> Tensor:
         """Each hidden state over the root of its mean square, times the weight."""
-        if self.dtype is not self.wide_dtype:
-            return weight * self._unweighted(hidden.to(self.wide_dtype)).to(self.dtype)
-        return weight * self._unweighted(hidden)
-
-    def _unweighted(self, hidden: Tensor) -> Tensor:
         # Half the time of torch's rms_norm, which runs six kernels and more where the state is small.
-        length = torch.hypot(vector_norm(hidden, dim=-1, keepdim=True), self._smallest_length)
-        return hidden / (length * self._per_element)
+        wide = hidden if self.dtype is self.wide_dtype else hidden.to(self.wide_dtype)
+        length: Tensor = torch.hypot(vector_norm(wide, dim=-1, keepdim=True), self._smallest_length)
+        normed: Tensor = wide / (length * self._per_element)
+        return normed * weight if self.dtype is self.wide_dtype else normed.to(self.dtype) * weight
 
     def attention(
         self,
@@ -183,9 +180,9 @@ LARGE_WEIGHT = 1 << 18
 
 def project(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """inputs [tokens, in] times weight [out, in], transposed, and the bias: [tokens, out]."""
-    num_tokens = inputs.shape[0]
-    if num_tokens > FEW_TOKENS or weight.numel() < LARGE_WEIGHT or weight.device.type != "cpu":
+    if weight.numel() < LARGE_WEIGHT or inputs.shape[0] > FEW_TOKENS or weight.device.type != "cpu":
         return linear(inputs, weight, bias)
+    num_tokens = inputs.shape[0]
     columns = torch.cat((inputs, inputs)) if num_tokens == 1 else inputs
     outputs = torch.mm(weight, columns.t())[:, :num_tokens].t().contiguous()
     return outputs if bias is None else outputs + bias

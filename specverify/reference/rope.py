@@ -38,7 +38,7 @@ class Rope:
             cos, sin = self._rotations(positions, longest).to(dtype)
             return cos, sin
         self.reserve(FIRST_POSITIONS, dtype)
-        cos, sin = self._table[:, positions]
+        cos, sin = self._table[:, positions].unbind()
         return cos, sin
 
     def reserve(self, num_positions: int, dtype: torch.dtype) -> None:

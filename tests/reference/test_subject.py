@@ -146,7 +146,7 @@ def test_models_and_directories_are_taken_alike(pair: ProbePair) -> None:
     [
         ({"proposer": "mamba"}, "proposer 'mamba' is unknown; choose from draft-model"),
         ({"dtype": "int8"}, "dtype 'int8' is unknown; choose from float64"),
-        ({"model": "gpt2"}, "give model='smollm2' by itself"),
+        ({"model": "gpt2"}, "model 'gpt2' is unknown"),
         ({"draft": "x"}, "a draft is named without a target"),
         ({"target": "nowhere"}, "config.json is not there"),
         ({"num_draft_tokens": 0}, "num_draft_tokens is 0"),
