@@ -18,7 +18,7 @@ from specverify.reference.proposers import Drafts
 plant = Planted()
 
 
-@plant("batch-neighbour-kv-row", "HabanaAI/vllm-fork#1780 (SD-017)")
+@plant("batch-neighbour-kv-row", "HabanaAI/vllm-fork#1780")
 class _LanesNotMoved(ReferenceEngine):
     """When a request ends, the rows move up and their lanes of the target's cache do not."""
 
@@ -34,7 +34,7 @@ class _LanesNotMoved(ReferenceEngine):
         return batch.select(rows)
 
 
-@plant("batch-neighbour-probability-row", "vllm-project/vllm#14645 (SD-026)")
+@plant("batch-neighbour-probability-row", "vllm-project/vllm#14645")
 class _LawsOfNeighbour(ReferenceEngine):
     """Where draft lengths differ, a row is verified against its neighbour's laws."""
 
@@ -43,7 +43,7 @@ class _LawsOfNeighbour(ReferenceEngine):
         return law.roll(1, dims=0) if len(set(drafts.num_tokens)) > 1 else law
 
 
-@plant("batch-ragged-mask", "vllm-project/vllm#43682 (SD-032)")
+@plant("batch-ragged-mask", "vllm-project/vllm#43682")
 class _SeesPadding(CachedModel):
     """Short rows attend to the padding of the longest row."""
 
@@ -51,7 +51,7 @@ class _SeesPadding(CachedModel):
         return super().mask(slots.max(dim=0, keepdim=True).values.expand_as(slots), num_slots)
 
 
-@plant("batch-draft-neighbour", "NVIDIA/TensorRT-LLM#7803 (SD-018)")
+@plant("batch-draft-neighbour", "NVIDIA/TensorRT-LLM#7803")
 class _DraftLanesNotMoved:
     """When a request ends, the draft model's lanes do not move up with the rows."""
 
@@ -65,7 +65,7 @@ class _DraftLanesNotMoved:
         self.num_ingested = [self.num_ingested[row] for row in rows]
 
 
-@plant("batch-greedy-row-sampled", "vllm-project/vllm#27077 (SD-006)")
+@plant("batch-greedy-row-sampled", "vllm-project/vllm#27077")
 class _GreedyRowsSampled(ReferenceEngine):
     """A greedy request is sampled where a sampled request shares its batch."""
 
@@ -77,7 +77,7 @@ class _GreedyRowsSampled(ReferenceEngine):
         return torch.where(is_greedy.to(law.device)[:, None, None], logits.to(law.dtype).softmax(dim=-1), law)
 
 
-@plant("seed-ignored", "vllm-project/vllm#6038 (SD-121)")
+@plant("seed-ignored", "vllm-project/vllm#6038")
 class _SeedIgnored(ReferenceEngine):
     """A request's seed is not used at all."""
 
@@ -99,7 +99,7 @@ class _OneStream(RequestStreams):
         return _OneStream.shared
 
 
-@plant("seed-shared-stream", "NVIDIA/TensorRT-LLM#17599 (SD-120)")
+@plant("seed-shared-stream", "NVIDIA/TensorRT-LLM#17599")
 class _SharedStream(ReferenceEngine):
     """All seeded requests draw from one stream, which goes on from call to call."""
 
@@ -107,7 +107,7 @@ class _SharedStream(ReferenceEngine):
         return _OneStream(request.seed, self.target.device)
 
 
-@plant("seed-unseeded-rows-mixed", "vllm-project/vllm#10863 (SD-025)")
+@plant("seed-unseeded-rows-mixed", "vllm-project/vllm#10863")
 class _UnseededRowsFrozen(ReferenceEngine):
     """Beside seeded requests, unseeded ones always draw the same noise."""
 

@@ -16,7 +16,7 @@ from specverify.reference.proposers import Drafts
 plant = Planted()
 
 
-@plant("kv-rollback-one-short", "ml-explore/mlx-lm#1914 (SD-132)")
+@plant("kv-rollback-one-short", "ml-explore/mlx-lm#1914")
 class _RollbackOneShort(ReferenceEngine):
     """After a rejection one rejected row stays in the target's cache."""
 
@@ -24,7 +24,7 @@ class _RollbackOneShort(ReferenceEngine):
         return min(running.newest_position + 1, self.cached.cache.lengths[row])
 
 
-@plant("kv-not-rolled-back", "ml-explore/mlx-lm#1109 (SD-111)")
+@plant("kv-not-rolled-back", "ml-explore/mlx-lm#1109")
 class _NoRollback(ReferenceEngine):
     """Rejected rows are never dropped from the target's cache."""
 
@@ -32,7 +32,7 @@ class _NoRollback(ReferenceEngine):
         return self.cached.cache.lengths[row]
 
 
-@plant("kv-rollback-one-too-many", "paiml/aprender#2014 (SD-077)")
+@plant("kv-rollback-one-too-many", "paiml/aprender#2014")
 class _RollbackOneTooMany(ReferenceEngine):
     """After a rejection one committed row is dropped from the target's cache as well."""
 
@@ -41,7 +41,7 @@ class _RollbackOneTooMany(ReferenceEngine):
         return running.newest_position - 1 if was_cut else running.newest_position
 
 
-@plant("kv-row-stale", "vllm-project/vllm#16370 (SD-064)")
+@plant("kv-row-stale", "vllm-project/vllm#16370")
 class _WritesOnlyFreshRows(KVCache):
     """A cache row that a rejected draft token has used is not overwritten by the token that takes its place."""
 
@@ -53,7 +53,7 @@ class _WritesOnlyFreshRows(KVCache):
         super().write(layer, slots, keys=keys, values=values)
 
 
-@plant("kv-values-misplaced", "alibaba/MNN#4600 (SD-066)")
+@plant("kv-values-misplaced", "alibaba/MNN#4600")
 class _RollsValuesOfBlocks(KVCache):
     """With several tokens on top of a cache, values go to the wrong rows; keys are right."""
 
@@ -63,7 +63,7 @@ class _RollsValuesOfBlocks(KVCache):
         super().write(layer, slots, keys=keys, values=values)
 
 
-@plant("draft-kv-not-rolled-back", "mlc-ai/mlc-llm#2939 (SD-072)")
+@plant("draft-kv-not-rolled-back", "mlc-ai/mlc-llm#2939")
 class _DraftNotRolledBack:
     """Rejected rows are dropped from the target's cache but not from the draft model's."""
 
@@ -73,7 +73,7 @@ class _DraftNotRolledBack:
         return self.cached.cache.lengths[row]
 
 
-@plant("draft-kv-rollback-one-short", "openvinotoolkit/openvino#33061 (SD-073)")
+@plant("draft-kv-rollback-one-short", "openvinotoolkit/openvino#33061")
 class _DraftRollbackOneShort:
     """After a rejection one rejected row stays in the draft model's cache."""
 
@@ -84,7 +84,7 @@ class _DraftRollbackOneShort:
         return min(self.num_ingested[row] + 1, self.cached.cache.lengths[row])
 
 
-@plant("draft-kv-missing-last-accepted", "xLLM-AI/xllm#960 (SD-070)")
+@plant("draft-kv-missing-last-accepted", "xLLM-AI/xllm#960")
 class _DraftMissesLastAccepted:
     """After a full accept the last draft token never gets a row in the draft model's cache."""
 
@@ -92,14 +92,14 @@ class _DraftMissesLastAccepted:
         return running.newest_position
 
 
-@plant("draft-kv-row-stale", "vllm-project/vllm#5412 (SD-069)")
+@plant("draft-kv-row-stale", "vllm-project/vllm#5412")
 class _DraftCacheStale:
     """A row of the draft model's cache that a rejected token has used is not overwritten."""
 
     cached_model_class = with_cache(_WritesOnlyFreshRows)
 
 
-@plant("draft-state-gap", "vllm-project/vllm-metal#716 (SD-036)")
+@plant("draft-state-gap", "vllm-project/vllm-metal#716")
 class _DraftStateGap:
     """A step that drafts nothing does not show the draft model what was committed."""
 
@@ -126,7 +126,7 @@ class _DraftStateGap:
         self.lost = [self.lost[row] for row in rows]
 
 
-@plant("position-target-off-by-one", "ggml-org/llama.cpp#26478 (SD-090)")
+@plant("position-target-off-by-one", "ggml-org/llama.cpp#26478")
 class _DraftsOneTooFar(CachedModel):
     """The target computes drafted tokens one position too far."""
 
@@ -137,7 +137,7 @@ class _DraftsOneTooFar(CachedModel):
         return positions
 
 
-@plant("position-target-drift", "huggingface/transformers#30068 (SD-092)")
+@plant("position-target-drift", "huggingface/transformers#30068")
 class _PositionDrift(ReferenceEngine):
     """The target's positions advance by one a step, however many tokens were committed."""
 
@@ -146,7 +146,7 @@ class _PositionDrift(ReferenceEngine):
         return [right - drift for right, drift in zip(super().newest_positions(batch), drifts, strict=True)]
 
 
-@plant("position-draft-ahead", "sgl-project/sglang#25015 (SD-094)")
+@plant("position-draft-ahead", "sgl-project/sglang#25015")
 class _DraftPositionsAhead:
     """The draft model computes every drafted token one position too far."""
 
@@ -155,7 +155,7 @@ class _DraftPositionsAhead:
         return [position + 1 for position in positions]
 
 
-@plant("position-draft-stays", "vllm-project/vllm#26498 (SD-095)", num_draft_tokens=3)
+@plant("position-draft-stays", "vllm-project/vllm#26498", num_draft_tokens=3)
 class _DraftPositionsStay:
     """The draft model computes every drafted token at the position of the first."""
 

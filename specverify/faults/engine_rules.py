@@ -24,7 +24,7 @@ plant = Planted()
 _CERTAIN = 2.0
 
 
-@plant("bonus-row-off-by-one", "mlc-ai/mlc-llm#2949 (SD-059)")
+@plant("bonus-row-off-by-one", "mlc-ai/mlc-llm#2949")
 class _BonusRowBefore(ReferenceEngine):
     """The bonus token is drawn from the row before the last draft token."""
 
@@ -33,7 +33,7 @@ class _BonusRowBefore(ReferenceEngine):
         return torch.cat([law[:, :-1], law[:, -2:-1]], dim=1) if law.shape[1] > 1 else law
 
 
-@plant("verify-row-off-by-one", "ohdearquant/lattice#243 (SD-060)")
+@plant("verify-row-off-by-one", "ohdearquant/lattice#243")
 class _RowsOneTooFar(RejectionVerifier):
     """Draft token i is verified against the law that follows it."""
 
@@ -41,7 +41,7 @@ class _RowsOneTooFar(RejectionVerifier):
         return target_probs[:, 1 : width + 1]
 
 
-@plant("accept-all", "huggingface/transformers#28508 (SD-005)")
+@plant("accept-all", "huggingface/transformers#28508")
 class _AcceptAll(RejectionVerifier):
     """Every draft token is accepted."""
 
@@ -49,7 +49,7 @@ class _AcceptAll(RejectionVerifier):
         return torch.full_like(super().acceptance_ratios(drafts, draft_probs, target_probs), _CERTAIN)
 
 
-@plant("accept-uniform-zero", "vllm-project/vllm-ascend#13766 (SD-007)")
+@plant("accept-uniform-zero", "vllm-project/vllm-ascend#13766")
 class _UniformIsZero(RejectionVerifier):
     """The uniform of the accept test is the constant 0."""
 
@@ -57,7 +57,7 @@ class _UniformIsZero(RejectionVerifier):
         return torch.zeros_like(super().accept_uniforms(batch, drafts, dtype))
 
 
-@plant("accept-ratio-inflated", "huggingface/transformers#47932 (SD-102)")
+@plant("accept-ratio-inflated", "huggingface/transformers#47932")
 class _RatioTooLarge(RejectionVerifier):
     """The accept ratio is a tenth too large."""
 
@@ -79,7 +79,7 @@ class MixesDraftIn(ReferenceEngine):
         return torch.cat([torch.where(is_mixed, mixed, law[:, :-1]), law[:, -1:]], dim=1)
 
 
-@plant("sampling-skipped-at-verify", "vllm-project/vllm#9834 (SD-104)")
+@plant("sampling-skipped-at-verify", "vllm-project/vllm#9834")
 class _VerifiesUnprocessed(ReferenceEngine):
     """Temperature and filters shape the draft and the bonus token only."""
 
@@ -90,7 +90,7 @@ class _VerifiesUnprocessed(ReferenceEngine):
         return torch.cat([logits[:, :-1].to(law.dtype).softmax(dim=-1), law[:, -1:]], dim=1)
 
 
-@plant("sampling-filter-only-on-bonus", "vllm-project/vllm#42802 (SD-130)")
+@plant("sampling-filter-only-on-bonus", "vllm-project/vllm#42802")
 class _FilterOnlyOnBonus(ReferenceEngine):
     """Top-p and min-p are skipped at verified positions."""
 
@@ -105,7 +105,7 @@ def _without_filters(sampling: SamplingParams) -> SamplingParams:
     return replace(sampling, top_p=1.0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0)
 
 
-@plant("sampling-penalties-ignored", "vllm-project/vllm#18902 (SD-129)")
+@plant("sampling-penalties-ignored", "vllm-project/vllm#18902")
 class _PenaltiesIgnored(ReferenceEngine):
     """With speculation on, penalties have no effect."""
 
@@ -113,7 +113,7 @@ class _PenaltiesIgnored(ReferenceEngine):
         return batch.sampling.law(logits)
 
 
-@plant("penalties-see-rejected-drafts", "ml-explore/mlx-examples#1291 (SD-087)")
+@plant("penalties-see-rejected-drafts", "ml-explore/mlx-examples#1291")
 class _PenaltiesSeeRejected(ReferenceEngine):
     """Penalties count draft tokens that were rejected."""
 
@@ -129,7 +129,7 @@ class _PenaltiesSeeRejected(ReferenceEngine):
         return batch.sampling.law(logits, counts, counts.along(drafts.token_ids))
 
 
-@plant("sampling-greedy-when-speculating", "Pushkinist/rMLX#519 (SD-127)")
+@plant("sampling-greedy-when-speculating", "Pushkinist/rMLX#519")
 class _GreedyWhenSpeculating(ReferenceEngine):
     """With speculation on, every request is decoded greedily."""
 
@@ -138,7 +138,7 @@ class _GreedyWhenSpeculating(ReferenceEngine):
         return torch.zeros_like(law).scatter_(-1, law.argmax(dim=-1, keepdim=True), 1.0)
 
 
-@plant("target-law-softmaxed-twice", "vllm-project/vllm-ascend#6685 (SD-105)")
+@plant("target-law-softmaxed-twice", "vllm-project/vllm-ascend#6685")
 class _SoftmaxTwice(ReferenceEngine):
     """Target probabilities go through softmax again."""
 
@@ -147,7 +147,7 @@ class _SoftmaxTwice(ReferenceEngine):
         return law if batch.sampling.is_greedy else law.softmax(dim=-1)
 
 
-@plant("draft-law-raw-declared", "huggingface/transformers#47932 (SD-102)")
+@plant("draft-law-raw-declared", "huggingface/transformers#47932")
 class _DeclaresRawLaw:
     """Draft tokens are drawn after temperature and filters, and the plain softmax is declared."""
 
@@ -155,7 +155,7 @@ class _DeclaresRawLaw:
         return law if batch.sampling.is_greedy else logits.to(law.dtype).softmax(dim=-1)
 
 
-@plant("draft-law-argmax-sampled", "jaymody/speculative-sampling#3 (SD-103)")
+@plant("draft-law-argmax-sampled", "jaymody/speculative-sampling#3")
 class _DraftsArgmax:
     """Draft tokens are argmaxes, and the soft law is declared."""
 
@@ -163,7 +163,7 @@ class _DraftsArgmax:
         return law.argmax(dim=-1)
 
 
-@plant("draft-id-map-lost", "NVIDIA-NeMo/Automodel#2447 (SD-138)")
+@plant("draft-id-map-lost", "NVIDIA-NeMo/Automodel#2447")
 class _IdMapLost:
     """Ids of the draft vocabulary are taken for ids of the target's, although they are numbered otherwise."""
 
@@ -172,7 +172,7 @@ class _IdMapLost:
         return law.roll(1, dims=-1)
 
 
-@plant("draft-id-argmax-unmapped", "vllm-project/vllm-ascend#16166 (SD-142)")
+@plant("draft-id-argmax-unmapped", "vllm-project/vllm-ascend#16166")
 class _DrawnIdUnmapped:
     """The declared law is in the target's vocabulary, and the drawn id still in the draft's."""
 
@@ -192,7 +192,7 @@ class _ReusesDraftUniforms(RejectionVerifier):
         return torch.stack([torch.cat(row) for row in rows])
 
 
-@plant("random-accept-reuses-draft", "flashinfer-ai/flashinfer#424 (SD-123)", verifier=_ReusesDraftUniforms)
+@plant("random-accept-reuses-draft", "flashinfer-ai/flashinfer#424", verifier=_ReusesDraftUniforms)
 class _DrawsByUniform:
     """The accept test uses the uniform by which the draft token was drawn."""
 

@@ -14,7 +14,7 @@ from specverify.reference.subject import Parts
 plant = Planted()
 
 
-@plant("eos-inside-draft-missed", "huggingface/transformers#47912 (SD-038)")
+@plant("eos-inside-draft-missed", "huggingface/transformers#47912")
 class _EosOnlyLast(ReferenceEngine):
     """An end token inside an accepted block is not noticed."""
 
@@ -22,7 +22,7 @@ class _EosOnlyLast(ReferenceEngine):
         return list(token_ids)
 
 
-@plant("eos-draft-goes-on", "openvinotoolkit/openvino.genai#1951 (SD-039)")
+@plant("eos-draft-goes-on", "openvinotoolkit/openvino.genai#1951")
 class _EosKeepsBlock(ReferenceEngine):
     """Draft tokens behind an accepted end token stay in the output."""
 
@@ -35,7 +35,7 @@ class _EosKeepsBlock(ReferenceEngine):
         return super().commit(running, emitted)
 
 
-@plant("eos-limit-comes-first", "sgl-project/sglang#31599 (SD-078)")
+@plant("eos-limit-comes-first", "sgl-project/sglang#31599")
 class _LimitBeforeEos(ReferenceEngine):
     """A block that crosses the length limit is not searched for its end token."""
 
@@ -45,7 +45,7 @@ class _LimitBeforeEos(ReferenceEngine):
         return super().cut_at_eos(running, token_ids)
 
 
-@plant("tokens-limit-overshot", "ggml-org/llama.cpp#10641 (SD-029)")
+@plant("tokens-limit-overshot", "ggml-org/llama.cpp#10641")
 class _LimitOvershot(ReferenceEngine):
     """The last block is drafted and kept in full, past max_new_tokens."""
 
@@ -56,7 +56,7 @@ class _LimitOvershot(ReferenceEngine):
         return list(token_ids)
 
 
-@plant("tokens-kept-after-rejection", "lucidrains/speculative-decoding#3 (SD-076)")
+@plant("tokens-kept-after-rejection", "lucidrains/speculative-decoding#3")
 class _KeepsAfterRejection(ReferenceEngine):
     """A draft token behind the first rejected one survives."""
 
@@ -65,7 +65,7 @@ class _KeepsAfterRejection(ReferenceEngine):
         return [*kept, *draft_token_ids[num_accepted + 1 : num_accepted + 2]]
 
 
-@plant("tokens-accepted-lost", "vllm-project/vllm#26027 (SD-137)")
+@plant("tokens-accepted-lost", "vllm-project/vllm#26027")
 class _LosesAccepted(ReferenceEngine):
     """Of the tokens of a step only the newest reaches the output."""
 
@@ -73,7 +73,7 @@ class _LosesAccepted(ReferenceEngine):
         return [final_token_id]
 
 
-@plant("speculation-silently-off", "xLLM-AI/xllm#2255 (SD-135)")
+@plant("speculation-silently-off", "xLLM-AI/xllm#2255")
 class _SpeculationOff(ReferenceEngine):
     """Speculation is asked for, and nothing is ever drafted."""
 
@@ -91,7 +91,7 @@ FAULTS = (
     Fault(
         "lossy-distance-understated",
         "Declares itself lossy by at most .01, and is lossier.",
-        "NVIDIA/TensorRT-LLM#12063 (SD-114), whose relaxed acceptance is lossy by design",
+        "NVIDIA/TensorRT-LLM#12063, whose relaxed acceptance is lossy by design",
         _understated,
     ),
 )

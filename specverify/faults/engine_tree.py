@@ -18,9 +18,9 @@ from specverify.reference.tree import Branches, Topology
 
 plant = Planted(proposer="tree")
 
-_REWIND = "NVIDIA/TensorRT-LLM#10343 (SD-145)"
-_MEDUSA_DIFFERS = "NVIDIA/TensorRT-LLM#1795 (SD-045)"
-_ALTERNATIVES_IN_LINE = "1bit-MONSTER/1bit-MONSTER#111 (SD-001)"
+_REWIND = "NVIDIA/TensorRT-LLM#10343"
+_MEDUSA_DIFFERS = "NVIDIA/TensorRT-LLM#1795"
+_ALTERNATIVES_IN_LINE = "1bit-MONSTER/1bit-MONSTER#111"
 _DEEP: dict[str, Any] = {"num_draft_tokens": 3, "growth": FixedTree(Topology.from_branching((2, 1, 1)))}
 
 
@@ -32,7 +32,7 @@ class _NoCompaction(ReferenceEngine):
         return
 
 
-@plant("tree-kv-path-one-off", "mlc-ai/mlc-llm#2949 (SD-059)")
+@plant("tree-kv-path-one-off", "mlc-ai/mlc-llm#2949")
 class _PathOneOff(ReferenceEngine):
     """The rows kept of a tree are those one behind the accepted draft tokens."""
 
@@ -40,7 +40,7 @@ class _PathOneOff(ReferenceEngine):
         return [[slot + 1 for slot in path] for path in super().path_slots(first_slots, accepted)]
 
 
-@plant("tree-path-of-neighbour", "huggingface/text-generation-inference#1411 (SD-019)")
+@plant("tree-path-of-neighbour", "huggingface/text-generation-inference#1411")
 class _PathOfNeighbour(ReferenceEngine):
     """In a batch, the rows kept of a tree are those of the path that another request accepted."""
 
@@ -99,7 +99,7 @@ class _DraftKeepsFirstRows:
         return [list(range(first, first + len(s))) for first, s in zip(self.first_slots, kept, strict=True)]
 
 
-@plant("tree-draft-siblings-visible", "vllm-project/vllm#26498 (SD-095)")
+@plant("tree-draft-siblings-visible", "vllm-project/vllm#26498")
 class _DraftSeesSiblings:
     """The draft model computes a tree under a causal mask: a draft token sees its siblings."""
 
@@ -107,7 +107,7 @@ class _DraftSeesSiblings:
         return _causal(super().branches(num_new))  # type: ignore[misc]
 
 
-@plant("tree-draft-positions-stay", "vllm-project/vllm#26498 (SD-095)", **_DEEP)
+@plant("tree-draft-positions-stay", "vllm-project/vllm#26498", **_DEEP)
 class _DraftPositionsStay:
     """The draft model computes every level of a tree at the position of the first."""
 

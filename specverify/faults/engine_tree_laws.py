@@ -28,9 +28,9 @@ from specverify.reference.verifiers import (
 
 plant = Planted(proposer="tree")
 
-_MEDUSA_DIFFERS = "NVIDIA/TensorRT-LLM#1795 (SD-045)"
-_EAGLE_SAMPLING = "SafeAILab/EAGLE#50 (SD-003)"
-_ALTERNATIVES_IN_LINE = "1bit-MONSTER/1bit-MONSTER#111 (SD-001)"
+_MEDUSA_DIFFERS = "NVIDIA/TensorRT-LLM#1795"
+_EAGLE_SAMPLING = "SafeAILab/EAGLE#50"
+_ALTERNATIVES_IN_LINE = "1bit-MONSTER/1bit-MONSTER#111"
 
 
 class _DeclaresWholeLaw(FixedTree):
@@ -86,12 +86,12 @@ class _WholeLawDeclared(ReferenceEngine):
     """Siblings are drawn without replacement, and the verifier is told that they were drawn with it."""
 
 
-@plant("tree-likeliest-declared-as-drawn", "antirez/ds4#482 (SD-101)", growth=_DeclaresSoftLaw(_tree(2, 2), False))
+@plant("tree-likeliest-declared-as-drawn", "antirez/ds4#482", growth=_DeclaresSoftLaw(_tree(2, 2), False))
 class _SoftLawDeclared(ReferenceEngine):
     """Siblings are the likeliest tokens, and the verifier is told that they were drawn from the draft law."""
 
 
-@plant("tree-rows-of-parent", "ohdearquant/lattice#243 (SD-060)")
+@plant("tree-rows-of-parent", "ohdearquant/lattice#243")
 class _RowsOfNodeBefore(ReferenceEngine):
     """What follows a draft token of a tree is verified against the law of the draft token before it in the list."""
 
@@ -100,7 +100,7 @@ class _RowsOfNodeBefore(ReferenceEngine):
         return law if drafts.parents is None else torch.cat([law[:, :1], law[:, :-1]], dim=1)
 
 
-@plant("tree-penalties-see-siblings", "openvinotoolkit/openvino.genai#3451 (SD-088)")
+@plant("tree-penalties-see-siblings", "openvinotoolkit/openvino.genai#3451")
 class _PenaltiesSeeSiblings(ReferenceEngine):
     """Penalties at a draft token of a tree count all draft tokens before it, siblings included."""
 
@@ -167,7 +167,7 @@ class _GreedyTakesFirst(_TreesVerifiedBy):
 class _SiblingsAsPoints(TreeRejectionVerifier):
     """Throws the draft laws away: siblings are accepted in turn with what the target has left for them.
 
-    Lossless however they were drawn, and accepts less: SafeAILab/EAGLE#183 (SD-008), sgl-project/sglang#9877 (SD-009).
+    Lossless however they were drawn, and accepts less: SafeAILab/EAGLE#183, sgl-project/sglang#9877.
     """
 
     def draft_probs(self, drafts: Drafts, target_probs: Tensor) -> Tensor:
