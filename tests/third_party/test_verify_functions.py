@@ -1,6 +1,6 @@
 """Verify functions of other people, each wrapped by one call and judged as it stands.
 
-`make third-party` installs the packages into a folder of their own and runs these; elsewhere what is missing is skipped.
+`make third-party` puts the packages into a folder of their own and runs these; elsewhere what is missing is skipped.
 """
 
 from __future__ import annotations
