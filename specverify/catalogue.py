@@ -25,6 +25,7 @@ _MODULES = (
     "specverify.checks.kv",
     "specverify.checks.positions",
     "specverify.checks.draft",
+    "specverify.checks.draft_afresh",
     "specverify.checks.independence",
     "specverify.checks.acceptance",
     "specverify.checks.self_drafter",

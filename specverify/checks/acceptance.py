@@ -147,7 +147,7 @@ def _stale_draft_law(seen: Sequence[Place], scorer: samples.Scorer, subject: Any
         place
         for place in seen
         if place.step.draft_probs is not None
-        and place.step.parents is None  # acceptance.tree-rows-follow-model judges those
+        and place.step.parents is None  # draft.law-as-computed-afresh judges those
         and place.trace.request.sampling == evidence.SAMPLED
         and scorer.checkpoint.pad_token_id not in places.committed_token_ids(place.trace)
     ]

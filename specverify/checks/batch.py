@@ -45,6 +45,7 @@ class _Difference:
         "batch-draft-neighbour",
         "batch-greedy-row-sampled",
         "tree-path-of-neighbour",
+        "head-states-shifted",
     ),
     source="vllm-project/vllm#14645: probability rows were assigned in the order of a dictionary; and #10863",
 )

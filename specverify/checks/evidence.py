@@ -186,6 +186,14 @@ def speculated_runs(subject: Any, context: CheckContext) -> tuple[Run, ...]:
     return (*greedy_runs(subject, context), *sampled_runs(subject, context))
 
 
+def own_runs(subject: Any, context: CheckContext) -> tuple[Run, ...]:
+    """The standard runs with speculation on and the engine's own drafter: greedy, then sampled."""
+    names = ("recorded",) if is_recorded(subject) else ("own",)
+    return tuple(
+        run for sampling in (GREEDY, SAMPLED) for run in _runs(subject, context, sampling, speculate=True, names=names)
+    )
+
+
 def _names(subject: Any) -> tuple[str, ...]:
     return ("recorded",) if is_recorded(subject) else drafters(subject)
 

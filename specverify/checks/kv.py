@@ -144,6 +144,7 @@ def _length_finding(
         "kv-rollback-one-short",
         "position-target-drift",
         "batch-neighbour-kv-row",
+        "layer-skip-rows-left",
     ),
     source="alibaba/MNN#4600: values of several tokens on top of a cache were written to the wrong place",
 )
@@ -162,7 +163,15 @@ def rows_equal_prefill(subject: Any, context: CheckContext) -> Iterator[Finding]
     kind=Kind.EXACT,
     needs={Capability.TRACE, Capability.KV_ROWS, Capability.DRAFT_KV},
     exercised_by=_EXERCISED,
-    catches=("draft-kv-missing-last-accepted", "draft-kv-row-stale", "draft-state-gap", "position-draft-ahead"),
+    catches=(
+        "draft-kv-missing-last-accepted",
+        "draft-kv-row-stale",
+        "draft-state-gap",
+        "position-draft-ahead",
+        "head-keeps-own-states",
+        "head-reads-last-state-for-taps",
+        "head-positions-one-early",
+    ),
     source="xLLM-AI/xllm#960: after a full accept the last draft token had no row in the draft model's cache",
 )
 def draft_rows_equal_prefill(subject: Any, context: CheckContext) -> Iterator[Finding]:

@@ -38,7 +38,7 @@ def accepted_path(subject: Any, context: CheckContext) -> Iterator[Finding]:
 
     Draft tokens come after their parents, and as many are accepted as the step says.
     """
-    seen = [place for place in places.all_places(evidence.speculated_runs(subject, context)) if place.step.parents]
+    seen = [place for place in places.all_places(evidence.own_runs(subject, context)) if place.step.parents]
     if not seen:
         raise Inconclusive("no step drafted a tree")
     places.count_steps(context, seen)
@@ -124,7 +124,8 @@ def nodes_see_ancestors_only(subject: Any, context: CheckContext) -> Iterator[Fi
     rows say little and are left out, and so are requests with penalties.
     """
     scorer = samples.Scorer(subject)
-    seen = tree_shape.tree_places(list(places.all_places(evidence.sampled_runs(subject, context))))
+    sampled = [run for run in evidence.own_runs(subject, context) if not run.sampling.is_greedy]
+    seen = tree_shape.tree_places(list(places.all_places(sampled)))
     seen = [p for p in seen if p.step.target_probs is not None and not p.trace.request.sampling.has_penalties]
     if not seen:
         raise Inconclusive("no sampled step with a draft tree records the target's laws")

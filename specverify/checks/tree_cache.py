@@ -49,7 +49,7 @@ def draft_tree_path_kept(subject: Any, context: CheckContext) -> Iterator[Findin
 
 
 def _wrong_paths(subject: Any, context: CheckContext, model: Model) -> Iterator[Finding]:
-    runs = [run for run in evidence.speculated_runs(subject, context) if run.drafter in ("own", "recorded")]
+    runs = evidence.own_runs(subject, context)
     seen = tree_shape.tree_places(list(places.all_places(runs)))
     if not seen:
         raise Inconclusive("no step drafted a tree")
@@ -86,7 +86,7 @@ def tree_by_depth(subject: Any, context: CheckContext) -> Iterator[Finding]:
     computes the committed tokens, then level by level whatever it needs: levels follow each other without a gap, and
     only the deepest may be left out.
     """
-    seen = tree_shape.tree_places(list(places.all_places(evidence.speculated_runs(subject, context))))
+    seen = tree_shape.tree_places(list(places.all_places(evidence.own_runs(subject, context))))
     judged = [p for p in seen if p.step.target_positions is not None or p.step.draft_positions is not None]
     if not judged:
         raise Inconclusive("no step with a draft tree reports positions")

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from specverify.checks import noise, places, samples, tree_shape, wording
+from specverify.checks import tree_shape
 from specverify.checks.draft import drafting_places
 from specverify.checks.places import Place
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind, Table
-from specverify.laws.sampling import law_from_logits
 from specverify.stats.combine import average_log_e
 
 Array = NDArray[np.float64]
 
 # Log odds by which repeats may be more or less frequent than declared; the mean of the bets is itself an e-value.
 _TILTS = (-math.inf, -2.0, -1.0, -0.5, 0.5, 1.0, 2.0)
-_SHOWN = 6
 
 
 @check(
@@ -125,88 +122,4 @@ def _repeat_finding(
         ),
         likely_cause=cause,
         details={"repeats": found, "expected": expected, "siblings": len(chances)},
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class _Wrong:
-    place: Place
-    node: int
-    gap: float
-    given: Array
-    wanted: Array
-
-
-@check(
-    "acceptance.tree-rows-follow-model",
-    claim="The declared law of a draft token in a tree is the draft model's after its own path: no sibling is seen.",
-    kind=Kind.EXACT,
-    needs={Capability.TRACE, Capability.DRAFT_PROBS, Capability.DRAFT_TREE, Capability.LOAD_CHECKPOINT},
-    exercised_by=Exercised("judged-rows"),
-    catches=("tree-draft-siblings-visible", "tree-draft-positions-stay", "tree-draft-kv-rewound-as-suffix"),
-    source="Miao et al. 2023, SpecInfer, arXiv 2305.09781, section 4.2; NVIDIA/TensorRT-LLM#10343: acceptance fell, "
-    "and no output was wrong",
-)
-def tree_rows_follow_model(subject: Any, context: CheckContext) -> Iterator[Finding]:
-    """Eldest siblings, in plain sampling, against the probe's float64 oracle of the draft model.
-
-    What a drafter draws later siblings from is its own business, so long as it says so; the eldest one has the whole
-    law. Where the drafter is not the probe's draft model as it is, nothing is decided.
-    """
-    scorer = samples.Scorer(subject)
-    if not scorer.has_draft_oracle:
-        raise Inconclusive("its drafter is not the probe's draft model: nobody knows the laws")
-    seen = [
-        place
-        for place in tree_shape.tree_places(drafting_places(subject, context))
-        if place.step.draft_probs is not None and place.trace.request.sampling == type(place.run.sampling)()
-    ]
-    if not seen:
-        raise Inconclusive("no plainly sampled step with a draft tree declares a draft law")
-    allowed = noise.row_allowance(subject)
-    wrong: list[_Wrong] = []
-    chosen = [(p, n) for p in seen for n in range(p.step.num_draft_tokens) if not tree_shape.elder_siblings(p.step, n)]
-    context.exercised("judged-rows", len(chosen))
-    texts = [_text_before(place, node) for place, node in chosen]
-    for (place, node), logits in zip(chosen, scorer.checkpoint.draft_oracle.batch_logits(texts), strict=True):
-        given = np.asarray(place.step.draft_probs, dtype=np.float64)[node]
-        wanted = law_from_logits(logits[-1], place.trace.request.sampling)
-        gap = noise.total_variation(given, wanted)
-        if not gap <= allowed:
-            wrong.append(_Wrong(place, node, gap, given, wanted))
-    # Coarse dtypes let a token slip over the edge of a filter now and then: that is rounding, not a stale row.
-    if wrong and (noise.dtype_of(subject) == "float64" or len(wrong) >= 0.02 * len(chosen)):
-        yield _row_finding(wrong, seen, len(chosen), allowed)
-    context.worth(f"{len(chosen):,} rows of {len(seen):,} trees, by the probe's float64 oracle")
-
-
-def _text_before(place: Place, node: int) -> tuple[int, ...]:
-    step = place.step
-    path = tree_shape.tokens_of(step, tree_shape.node_path(step, node)[:-1])
-    return (*places.committed_token_ids(place.trace)[: step.start_position], *path)
-
-
-def _row_finding(wrong: Sequence[_Wrong], seen: Sequence[Place], num_rows: int, allowed: float) -> Finding:
-    first = min(wrong, key=lambda one: (one.place.step.start_position, one.place.step.index, one.node))
-    step = first.place.step
-    shown = sorted(np.argsort(-np.maximum(first.given, first.wanted), kind="stable")[:_SHOWN].tolist())
-    depths = [tree_shape.node_depths(one.place.step)[one.node] for one in wrong]
-    return Finding(
-        headline=f"Step {step.index}: the declared law of draft token {first.node} is not the draft model's there.",
-        table=Table(
-            rows=(
-                tree_shape.drafts_row(step),
-                ("token", *map(str, shown)),
-                ("draft model", *(wording.probability_text(float(first.wanted[token])) for token in shown)),
-                ("declared", *(wording.probability_text(float(first.given[token])) for token in shown)),
-            )
-        ),
-        not_noise=f"Total variation {first.gap:.3g}, rounding explains {allowed:.0e}; by the probe's float64 oracle.",
-        where=(
-            f"Seen in: {first.place.describe()}; {len(wrong):,} of {num_rows:,} rows wrong, at depth "
-            f"{' and '.join(str(depth) for depth in sorted(set(depths)))}.",
-            places.where_it_begins(list(dict.fromkeys(one.place for one in wrong)), seen),
-            "The output is right all the same: only acceptance suffers, so nothing else shows it.",
-        ),
-        details={"wrong_rows": len(wrong), "rows": num_rows, "total_variation": first.gap},
     )

@@ -174,6 +174,8 @@ class Engine(Subject, Protocol):
     """An engine adapter: one small object. Further methods are unlocked by the capabilities it declares.
 
     SCORE            score(prompt_token_ids, token_ids) -> [tokens, vocab] log-probabilities (temperature 1)
+    DRAFT_SCORE      draft_scores(token_ids, draft_token_ids) -> [draft + 1, vocab] log-probabilities (temperature 1) of
+                     the drafter, before each draft token and after the last; nothing of earlier steps may be used
     LOAD_CHECKPOINT  checkpoint: the probe pair it has loaded (specverify.probe.ProbePair)
     KV_ROWS          prefill_kv_rows(model, token_ids) -> [layers, 2, rows, heads, head_dim];
                      model is "target" or "draft"

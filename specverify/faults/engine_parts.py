@@ -13,8 +13,9 @@ from specverify.faults.fault import Fault
 from specverify.probe import ProbePair, default_probe
 from specverify.reference.cached_model import CachedModel
 from specverify.reference.engine import ReferenceEngine
+from specverify.reference.head_proposers import HEAD_TREES
 from specverify.reference.kv_cache import KVCache
-from specverify.reference.subject import Parts, ReferenceSubject, reference_subject
+from specverify.reference.subject import TREES, Parts, ReferenceSubject, reference_subject
 from specverify.reference.verifiers import RejectionVerifier, Verifier
 
 # Two draft tokens: a second place in the draft, and few enough paths for an enumeration of whole calls.
@@ -63,7 +64,7 @@ def scenarios(pair: ProbePair, proposer: str, *, every_option: bool) -> tuple[Sc
         # Last, because it has the most paths.
         ("top-k 2", "", _NARROW, (), _EXACT_TOKENS),
     )
-    if proposer.startswith("tree"):
+    if proposer in (*TREES, *HEAD_TREES):
         trees = _TREES_EXACT if every_option else _TREES_EXACT[1:]
         return (*_without_exact(streams), *(_exact(prompts, *one) for one in trees))
     # An end token inside a draft of two is the shortest scenario with a rollback in the middle of the call.

@@ -21,6 +21,7 @@ from specverify.core.errors import UsageError
 from specverify.core.scenario import Scenario, default_scenarios
 from specverify.core.types import Request, Trace
 from specverify.reference.cached_model import prefill_rows, score
+from specverify.reference.draft_scores import draft_scores
 from specverify.reference.engine import ReferenceEngine
 from specverify.reference.head_files import Head
 from specverify.reference.head_proposers import (
@@ -151,6 +152,8 @@ class ReferenceSubject:
             shown.add(Capability.DRAFT_KV)
         if self.proposer in (*TREES, *HEAD_TREES):
             shown.add(Capability.DRAFT_TREE)
+        if self.proposer != "n-gram":
+            shown.add(Capability.DRAFT_SCORE)
         if self.record_kv_rows:
             shown.add(Capability.KV_ROWS)
         if self.checkpoint is not None:
@@ -199,6 +202,12 @@ class ReferenceSubject:
         if isinstance(drafting, EagleHead):
             return to_numpy(drafting.prefill_rows(token_ids))
         return to_numpy(prefill_rows(drafting, token_ids))
+
+    @torch.inference_mode()
+    def draft_scores(self, token_ids: Sequence[int], draft_token_ids: Sequence[int]) -> NDArray[Any]:
+        """Log-probabilities [draft + 1, vocab] of the drafter, computed afresh by a proposer without planted bugs."""
+        fresh = replace(self, parts=Parts())._make_proposer()
+        return to_numpy(draft_scores(self.target, fresh, token_ids, draft_token_ids))
 
     def with_proposer(self, name: str) -> ReferenceSubject:
         """The same engine, faults included, with another of the proposers."""

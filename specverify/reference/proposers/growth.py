@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -26,6 +26,7 @@ from specverify.reference.sampling import SamplingRows
 from specverify.reference.tree import ROOT, Topology
 
 
+@runtime_checkable
 class TreeSource(Protocol):
     """What computes logits behind the nodes of a tree."""
 
