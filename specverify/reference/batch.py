@@ -12,6 +12,9 @@ from specverify.core.types import Request, Step
 from specverify.reference.draws import FINAL, RequestStreams, draw_tokens
 from specverify.reference.sampling import SamplingRows, TokenCounts
 
+# In batches of this size, rows that finish are replaced by rows from the end: moving all rows up costs too much.
+MANY_ROWS = 128
+
 
 @dataclass
 class RunningRequest:
@@ -78,3 +81,22 @@ def padded(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:
     """Token ids of unequal length as one tensor [rows, width], zeros on the right."""
     width = max(len(row) for row in rows)
     return torch.tensor([[*row, *[0] * (width - len(row))] for row in rows], dtype=torch.int64, device=device)
+
+
+def along_paths(states: Tensor, accepted: Sequence[Sequence[int]]) -> Tensor:
+    """The states [rows, width, ...] of the newest token and the accepted nodes, padded on the right."""
+    index = padded([[0, *(node + 1 for node in path)] for path in accepted], states.device)
+    return states[torch.arange(len(accepted), device=states.device)[:, None], index]
+
+
+def gaps_filled(rows: Sequence[int]) -> list[int]:
+    """The same rows in another order: rows below len(rows) stay in their places, later ones fill the gaps."""
+    places: list[int | None] = [None] * len(rows)
+    later = []
+    for row in rows:
+        if row < len(rows):
+            places[row] = row
+        else:
+            later.append(row)
+    filling = iter(later)
+    return [next(filling) if row is None else row for row in places]

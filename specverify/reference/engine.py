@@ -16,8 +16,9 @@ from torch import Tensor
 
 from specverify.core.errors import UsageError
 from specverify.core.types import Request, Trace
-from specverify.reference.batch import Batch, RunningRequest, padded
+from specverify.reference.batch import MANY_ROWS, Batch, RunningRequest, along_paths, gaps_filled, padded
 from specverify.reference.cached_model import CachedModel
+from specverify.reference.committing import Committing
 from specverify.reference.draws import RequestStreams
 from specverify.reference.limits import check_request
 from specverify.reference.model import Model
@@ -33,11 +34,8 @@ from specverify.reference.verifiers import (
     Verifier,
 )
 
-# In batches of this size, rows that finish are replaced by rows from the end: moving all rows up costs too much.
-MANY_ROWS = 128
 
-
-class ReferenceEngine:
+class ReferenceEngine(Committing):
     """Decodes requests with a target model, a proposer and a verifier.
 
     verifier: None compares argmaxes where all requests are greedy and does rejection sampling otherwise.
@@ -248,32 +246,6 @@ class ReferenceEngine:
 
     # Committing and ending -----------------------------------------------------------------------------------
 
-    def commit(self, running: RunningRequest, emitted: Sequence[int]) -> list[int]:
-        """Appends what the request may still have of the emitted tokens, and returns it.
-
-        The end token is looked for first: a request that meets both ends here ends because of the end token.
-        """
-        kept = self.cut_at_limit(running, emitted)
-        ends = running.request.eos_token_ids
-        at_end = self.cut_at_eos(running, kept) if ends else kept
-        if at_end and at_end[-1] in ends:
-            running.finish_reason = "eos"
-        elif len(at_end) >= running.num_remaining:
-            running.finish_reason = "length"
-        running.token_ids.extend(at_end)
-        return at_end
-
-    def cut_at_limit(self, running: RunningRequest, token_ids: Sequence[int]) -> list[int]:
-        """No more tokens than max_new_tokens allows."""
-        return list(token_ids[: running.num_remaining])
-
-    def cut_at_eos(self, running: RunningRequest, token_ids: Sequence[int]) -> list[int]:
-        """Nothing behind the first end token, wherever in the draft it stands."""
-        for index, token_id in enumerate(token_ids):
-            if token_id in running.request.eos_token_ids:
-                return list(token_ids[: index + 1])
-        return list(token_ids)
-
     def drop_finished(self, batch: Batch, speculate: bool) -> Batch:
         """The batch without finished rows; caches follow in the same order."""
         rows = [row for row, running in enumerate(batch.running) if not running.finish_reason]
@@ -295,22 +267,3 @@ class ReferenceEngine:
     def make_streams(self, request: Request) -> RequestStreams:
         """The request's own random streams, from its seed."""
         return RequestStreams(request.seed, self.target.device)
-
-
-def along_paths(states: Tensor, accepted: Sequence[Sequence[int]]) -> Tensor:
-    """The states [rows, width, ...] of the newest token and the accepted nodes, padded on the right."""
-    index = padded([[0, *(node + 1 for node in path)] for path in accepted], states.device)
-    return states[torch.arange(len(accepted), device=states.device)[:, None], index]
-
-
-def gaps_filled(rows: Sequence[int]) -> list[int]:
-    """The same rows in another order: rows below len(rows) stay in their places, later ones fill the gaps."""
-    places: list[int | None] = [None] * len(rows)
-    later = []
-    for row in rows:
-        if row < len(rows):
-            places[row] = row
-        else:
-            later.append(row)
-    filling = iter(later)
-    return [next(filling) if row is None else row for row in places]

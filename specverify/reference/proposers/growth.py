@@ -16,13 +16,10 @@ from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
-from torch.nn.functional import one_hot
 
-from specverify.core.types import SamplingParams
 from specverify.reference.batch import Batch, padded
-from specverify.reference.draws import DRAFT, draw_tokens
 from specverify.reference.proposers.base import Drafts
-from specverify.reference.sampling import SamplingRows
+from specverify.reference.proposers.children import Children, History, confidence
 from specverify.reference.tree import ROOT, Topology
 
 
@@ -70,7 +67,7 @@ class FixedTree:
         return self.topology.num_nodes
 
     def grow(self, batch: Batch, source: TreeSource, num_draft_tokens: Sequence[int]) -> Drafts:
-        shape, device, history = self.topology, batch.device, _History(batch)
+        shape, device, history = self.topology, batch.device, History(batch)
         logits = source.root_logits(batch)[:, None]
         depth = min(shape.depth, max(num_draft_tokens))
         num_nodes = sum(own <= depth for own in shape.depths)
@@ -81,7 +78,10 @@ class FixedTree:
         parents_of_level, number_of = [ROOT], {ROOT: ROOT}
         for level in range(1, depth + 1):
             nodes = shape.level(level)
-            children = _Children(batch, self, logits, history, [level <= wanted for wanted in num_draft_tokens])
+            is_wanted = [level <= wanted for wanted in num_draft_tokens]
+            children = Children(
+                batch, logits, history, is_wanted, is_drawn=self.is_drawn, with_replacement=self.with_replacement
+            )
             for rank in range(1 + max(shape.ranks[node] for node in nodes)):
                 ranked = [node for node in nodes if shape.ranks[node] == rank]
                 places = [parents_of_level.index(shape.parents[node]) for node in ranked]
@@ -122,7 +122,7 @@ class DynamicTree:
     num_nodes: int
 
     def grow(self, batch: Batch, source: TreeSource, num_draft_tokens: Sequence[int]) -> Drafts:
-        rows, device, history = batch.num_rows, batch.device, _History(batch)
+        rows, device, history = batch.num_rows, batch.device, History(batch)
         width = min(self.width, batch.vocab_size)
         depth = min(self.depth, max(num_draft_tokens))
         limits = torch.tensor(list(num_draft_tokens), device=device)[:, None]
@@ -165,86 +165,6 @@ class DynamicTree:
         return _packed(token_ids, parents, numbers, None, kept)
 
 
-class _History:
-    """What penalties see at the nodes of the current level: [rows, nodes, vocab], or nothing without penalties."""
-
-    def __init__(self, batch: Batch) -> None:
-        self.counts = batch.token_counts()
-        self.in_output = None if self.counts is None else self.counts.in_output[:, None]
-
-    def go_on(self, places: Sequence[int] | Tensor, token_ids: Tensor) -> None:
-        """To the nodes with these tokens [rows, n], whose parents stood at these places of the level before."""
-        if self.in_output is None:
-            return
-        if isinstance(places, Tensor):
-            above = self.in_output.gather(1, places[:, :, None].expand(-1, -1, self.in_output.shape[-1]))
-        else:
-            above = self.in_output[:, list(places)]
-        self.in_output = above + one_hot(token_ids, above.shape[-1])
-
-
-def confidence(batch: Batch, logits: Tensor, history: _History) -> Tensor:
-    """Scores [rows, nodes, vocab] by which children are ranked: the logits, after penalties."""
-    if history.counts is None:
-        return logits
-    bare = SamplingParams()
-    params = [
-        replace(
-            bare,
-            repetition_penalty=running.request.sampling.repetition_penalty,
-            presence_penalty=running.request.sampling.presence_penalty,
-            frequency_penalty=running.request.sampling.frequency_penalty,
-        )
-        for running in batch.running
-    ]
-    return SamplingRows(params, batch.device).law(logits, history.counts, history.in_output).log()
-
-
-class _Children:
-    """Hands out the children of the nodes of one level, rank by rank."""
-
-    def __init__(
-        self, batch: Batch, growth: FixedTree, logits: Tensor, history: _History, is_wanted: Sequence[bool]
-    ) -> None:
-        self.batch, self.growth = batch, growth
-        # A row that goes no deeper draws nothing more, or what it draws later would depend on its neighbours.
-        self.is_wanted = is_wanted
-        self.law: Tensor | None = None
-        self.ranked: Tensor | None = None
-        self.rank = 0
-        if growth.is_drawn and not batch.sampling.is_greedy:
-            self.law = batch.sampling.law(logits, history.counts, history.in_output)
-        if not growth.is_drawn or batch.sampling.has_greedy:
-            self.ranked = confidence(batch, logits, history).argsort(dim=-1, descending=True, stable=True)
-
-    def next(self, places: Sequence[int]) -> tuple[Tensor, Tensor | None, Tensor]:
-        """(tokens [rows, n], laws [rows, n, vocab] or None, whether there was one [rows, n]) for these parents."""
-        batch, places = self.batch, list(places)
-        rank, self.rank = self.rank, self.rank + 1
-        if self.ranked is not None:
-            chosen = self.ranked[:, places, min(rank, batch.vocab_size - 1)]
-            has_rank = torch.full_like(chosen, rank < batch.vocab_size, dtype=torch.bool)
-        if self.law is None:
-            return chosen, None, has_rank
-        law = self.law[:, places]
-        has_mass = law.sum(dim=-1) > 0.0
-        # Where nothing is left to draw, something is drawn all the same, and dropped.
-        drawable = torch.where(has_mass[:, :, None], law, one_hot(law.argmax(dim=-1), law.shape[-1]).to(law.dtype))
-        streams = [stream for stream in batch.streams for _ in places]
-        is_wanted = [wanted for wanted in self.is_wanted for _ in places]
-        drawn = draw_tokens(drawable.flatten(0, 1), streams, DRAFT, is_wanted).view(has_mass.shape)
-        if self.ranked is not None:
-            is_greedy = torch.tensor([p.is_greedy for p in batch.sampling.params], device=batch.device)[:, None]
-            drawn, has_mass = torch.where(is_greedy, chosen, drawn), torch.where(is_greedy, has_rank, has_mass)
-            law = torch.where(is_greedy[:, :, None], one_hot(chosen, law.shape[-1]).to(law.dtype), law)
-        if not self.growth.with_replacement:
-            rest = law.scatter(-1, drawn[:, :, None], 0.0)
-            total = rest.sum(dim=-1, keepdim=True)
-            self.law = self.law.clone()
-            self.law[:, places] = torch.where(total > 0.0, rest / total, 0.0)
-        return drawn, law, has_mass
-
-
 def _packed(token_ids: Tensor, parents: Tensor, numbers: Tensor, laws: Tensor | None, exists: Tensor) -> Drafts:
     """The nodes [rows, nodes] that exist, moved to the left, with their parents renumbered."""
     num_tokens = exists.sum(dim=1).tolist()
@@ -271,3 +191,10 @@ def as_chain(drafts: Drafts, growth: Growth) -> Drafts:
     """The drafts of a growth without branches as the chain they are; others as they are."""
     is_chain = isinstance(growth, FixedTree) and growth.topology.depth == growth.num_nodes
     return replace(drafts, parents=None, extended=None) if is_chain else drafts
+
+
+def num_siblings(growth: Growth | None) -> int:
+    """Candidates that a position has at most; 1 without a tree."""
+    if isinstance(growth, FixedTree):
+        return 1 + max(growth.topology.ranks, default=0)
+    return growth.width if isinstance(growth, DynamicTree) else 1
