@@ -48,6 +48,7 @@ class _Judged:
         "accept-uniform-zero",
         "draft-id-map-lost",
         "tree-siblings-tried-against-target",
+        "typical-acceptance-undeclared",
     ),
     source="arXiv 2211.17192, theorem 3.5: acceptance is the sum of min(draft, target); mlc-ai/mlc-llm#2939",
 )

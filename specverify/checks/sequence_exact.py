@@ -58,6 +58,8 @@ class _Judged:
         "sampling-filter-only-on-bonus",
         "tree-siblings-tried-against-target",
         "tree-penalties-see-siblings",
+        "typical-acceptance-undeclared",
+        "lenient-acceptance-undeclared",
     ),
     source="arXiv 2211.17192, appendix A.1: the output follows the target's law exactly",
     runs_alone=True,

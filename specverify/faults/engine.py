@@ -7,6 +7,7 @@ from specverify.faults import (
     engine_cache,
     engine_correct,
     engine_heads,
+    engine_lossy,
     engine_rules,
     engine_tokens,
     engine_tree,
@@ -14,9 +15,17 @@ from specverify.faults import (
 )
 from specverify.faults.fault import CorrectSubject, Fault
 
-FAULTS: tuple[Fault, ...] = tuple(
-    fault
-    for part in (engine_cache, engine_batch, engine_tokens, engine_rules, engine_tree, engine_tree_laws, engine_heads)
-    for fault in part.FAULTS
+_PARTS = (
+    engine_cache,
+    engine_batch,
+    engine_tokens,
+    engine_rules,
+    engine_tree,
+    engine_tree_laws,
+    engine_heads,
+    engine_lossy,
 )
-CORRECT: tuple[CorrectSubject, ...] = (*engine_correct.CORRECT, *engine_tree_laws.CORRECT, *engine_heads.CORRECT)
+FAULTS: tuple[Fault, ...] = tuple(fault for part in _PARTS for fault in part.FAULTS)
+CORRECT: tuple[CorrectSubject, ...] = tuple(
+    one for part in (engine_correct, engine_tree_laws, engine_heads, engine_lossy) for one in part.CORRECT
+)

@@ -49,6 +49,7 @@ from specverify.reference.proposers import (
 from specverify.reference.recorder import to_numpy
 from specverify.reference.tree import standard_topology
 from specverify.reference.verifiers import Verifier
+from specverify.reference.verifiers.lossy import LossyRule, lossy_rule, num_siblings
 
 # Proposers that run a model: the draft model, or (True) the target itself.
 MODEL_PROPOSERS: Mapping[str, tuple[type[DraftModelProposer], bool]] = {
@@ -110,6 +111,7 @@ class ReferenceSubject:
     growth: how the trees of a "tree" proposer grow, or the drafts of a head, instead of the standard way of that name.
     heads: by kind, "eagle" and "medusa": a head, or its folder; on a probe pair an untrained one where there is none.
     draft_layers: layers that "layer-skip" runs, or how many of the first ones; the first half unless given.
+    lossy: accepts more than it should, by this rule ("typical", "lenient"), and declares that it does.
     prompts, max_new_tokens, batch_size: what the standard runs use.
     """
 
@@ -131,6 +133,7 @@ class ReferenceSubject:
     growth: Growth | None = None
     heads: Mapping[str, Head | str | Path] = field(default_factory=dict)
     draft_layers: int | Sequence[int] | None = None
+    lossy: LossyRule | str | None = None
     engine: ReferenceEngine = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -156,6 +159,8 @@ class ReferenceSubject:
             shown.add(Capability.DRAFT_SCORE)
         if self.record_kv_rows:
             shown.add(Capability.KV_ROWS)
+        if self.lossy_by_design:
+            shown.add(Capability.LOSSY_BY_DESIGN)
         if self.checkpoint is not None:
             shown.add(Capability.LOAD_CHECKPOINT)
         if self.tokenizers is not None:
@@ -178,6 +183,18 @@ class ReferenceSubject:
         pair = self.checkpoint
         prompts = pair.lookup_prompts if self.proposer == "n-gram" else pair.prompts
         return default_scenarios(prompts, (pair.eos_token_id,))
+
+    @property
+    def lossy_by_design(self) -> str:
+        """Why it is lossy, as declared; empty where it is not meant to be."""
+        return "" if self.lossy is None else lossy_rule(self.lossy).reason
+
+    @property
+    def lossy_distance(self) -> float | None:
+        """The largest total variation per token that the lossy rule can cause, where one is known."""
+        if self.lossy is None:
+            return None
+        return lossy_rule(self.lossy).distance(num_siblings(getattr(self.engine.proposer, "growth", None)))
 
     def generate(self, requests: Sequence[Request], *, speculate: bool) -> list[Trace]:
         with threads(self.num_threads):
@@ -221,10 +238,13 @@ class ReferenceSubject:
         """Nothing to do: no state outlives a generate call."""
 
     def _make_engine(self) -> ReferenceEngine:
+        make_verifier = self.parts.make_verifier
+        if make_verifier is None and self.lossy is not None:
+            make_verifier = lossy_rule(self.lossy).make_verifier
         return self.parts.engine_class(
             self.target,
             self._make_proposer(),
-            verifier=None if self.parts.make_verifier is None else self.parts.make_verifier(),
+            verifier=None if make_verifier is None else make_verifier(),
             num_draft_tokens=self.num_draft_tokens,
             record_probs=self.record_probs,
             record_kv_rows=self.record_kv_rows,
