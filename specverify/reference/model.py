@@ -15,6 +15,7 @@ from torch.linalg import vector_norm
 from torch.nn.functional import linear, scaled_dot_product_attention, silu
 
 from specverify.reference.config import ModelConfig
+from specverify.reference.int8 import Int8Weight
 from specverify.reference.kv_cache import KVCache
 from specverify.reference.rope import Rope, rotate
 
@@ -180,6 +181,8 @@ LARGE_WEIGHT = 1 << 18
 
 def project(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """inputs [tokens, in] times weight [out, in], transposed, and the bias: [tokens, out]."""
+    if isinstance(weight, Int8Weight):
+        return weight.project(inputs, bias)
     if weight.numel() < LARGE_WEIGHT or inputs.shape[0] > FEW_TOKENS or weight.device.type != "cpu":
         return linear(inputs, weight, bias)
     num_tokens = inputs.shape[0]

@@ -295,17 +295,28 @@ def reference_subject(
     dtype: str = "float64",
     device: str = "auto",
     parts: Parts = Parts(),
+    quantize: str | Mapping[str, str] | None = None,
     **options: Any,
 ) -> ReferenceSubject:
     """The reference engine on a probe pair, on two checkpoint directories (or .gguf files), or on models.
 
     probe: a ProbePair or the directory of one; the default pair where neither probe nor target is given.
+    quantize: "int8" for target and draft, or a mapping such as {"draft": "int8"}. On a probe pair the laws that are
+      then known are those of the rounded weights.
     options: further fields of ReferenceSubject.
     """
     from specverify.reference.loading import models_and_probe, read_tokenizers
+    from specverify.reference.quantize import modes_by_model, quantized
+    from specverify.reference.quantized_probe import quantized_probe
 
     target_model, draft_model, pair = models_and_probe(probe, target, draft, dtype=dtype, device=device)
+    modes = modes_by_model(quantize)
+    if "target" in modes:
+        target_model = quantized(target_model, modes["target"])
+    if "draft" in modes and draft_model is not None:
+        draft_model = quantized(draft_model, modes["draft"])
     if pair is not None:
+        pair = quantized_probe(pair, tuple(modes)) if modes else pair
         target, draft = pair.target_dir, pair.draft_dir
         options.setdefault("num_threads", 1)
     options.setdefault("tokenizers", read_tokenizers({"target": target, "draft": draft}))
