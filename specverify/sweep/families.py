@@ -8,6 +8,7 @@ from typing import Any
 
 from specverify.core.errors import UsageError
 from specverify.reference.model import Model
+from specverify.reference.quantize import quantized
 from specverify.reference.subject import ReferenceSubject, reference_subject
 
 WRITE, SUMMARISE, EDIT = "write", "summarise", "edit"
@@ -55,16 +56,19 @@ class Family:
     full: Effort
     quick: Effort
     eos_token_ids: tuple[int, ...] = ()
-    can_quantise: bool = False
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def subject(
         self, proposer: str, *, num_draft_tokens: int, draft: str = "", int8: str = "", growth: Any = None
     ) -> ReferenceSubject:
-        """The reference engine with this proposer, without recording laws and KV rows, on one thread."""
+        """The reference engine with this proposer, without recording laws and KV rows, on one thread.
+
+        int8: which of the models have int8 weights: "", "target", "draft" or "both".
+        """
+        target, drafting = self.target, self.drafts[draft or self.usual_draft]
         return reference_subject(
-            target=self.target,
-            draft=self.drafts[draft or self.usual_draft],
+            target=quantized(target) if int8 in ("target", "both") else target,
+            draft=quantized(drafting) if int8 in ("draft", "both") else drafting,
             proposer=proposer,
             num_draft_tokens=num_draft_tokens,
             record_probs=False,
@@ -194,7 +198,7 @@ def _smollm2() -> Family:
         output_length=32,
         output_lengths=(8, 32, 96, 192),
         full=Effort(seconds=30.0, min_pairs=3, num_requests=16, sample_batch=16, pass_seconds=60.0),
-        quick=Effort(seconds=9.0, min_pairs=2, num_requests=6, sample_batch=6, pass_seconds=15.0),
+        quick=Effort(seconds=6.0, min_pairs=2, num_requests=6, sample_batch=6, pass_seconds=15.0),
         eos_token_ids=(EOS_TOKEN_ID,),
     )
 

@@ -130,7 +130,7 @@ def _batch_size(family: Family, is_quick: bool) -> Iterator[Cell]:
 
 
 def _quantisation(family: Family, is_quick: bool) -> Iterator[Cell]:
-    for which in ("", "target", "draft", "both") if family.can_quantise else ():
+    for which in ("", "target", "draft", "both"):
         yield replace(_base(family, "quantisation"), value=which or "none", int8=which)
 
 
