@@ -20,6 +20,8 @@ DOCS = Path(__file__).parent
 SWEEPS = DOCS / "sweeps"
 TARGET = DOCS / "economics.md"
 NAMES = {"tiny": "tiny family", "smollm2": "SmolLM2-135M", "probe": "probe pair"}
+# Where plain decoding itself changes along the axis, the rates are told, too.
+_WITH_RATES = ("batch-size", "quantisation")
 _BLOCK = re.compile(r"(<!-- sweep: ([a-z-]+) -->\n)(.*?)(<!-- /sweep -->)", re.DOTALL)
 
 
@@ -40,7 +42,9 @@ def stored() -> list[Sweep]:
 
 def filled(text: str, sweeps: Sequence[Sweep]) -> str:
     """The page with every block between its markers made anew."""
-    return _BLOCK.sub(lambda found: found[1] + "\n".join(block(found[2], sweeps)) + "\n" + found[4], text)
+    return _BLOCK.sub(
+        lambda found: found[1] + "".join(f"{line}\n" for line in block(found[2], sweeps)) + found[4], text
+    )
 
 
 def block(name: str, sweeps: Sequence[Sweep]) -> Iterator[str]:
@@ -70,6 +74,8 @@ def advices(sweeps: Sequence[Sweep]) -> Iterator[str]:
 def axis_table(name: str, sweeps: Sequence[Sweep]) -> Iterator[str]:
     """One line per setting; in each family acceptance, tokens a pass and speed-up, the closed form in brackets."""
     having = [sweep for sweep in sweeps if sweep.axis(name)]
+    if not having:
+        return
     heads = [f"{NAMES[sweep.about['family']]}: acceptance | tokens a pass | speed-up" for sweep in having]
     yield f"| {AXES[name].title.lower()} | {' | '.join(heads)} |"
     yield f"|---|{'---|---|---|' * len(having)}"
@@ -81,6 +87,8 @@ def axis_table(name: str, sweeps: Sequence[Sweep]) -> Iterator[str]:
 
 def pass_table(sweeps: Sequence[Sweep]) -> Iterator[str]:
     """Cost of a pass over n tokens against one token, and the memory's share of one token's pass."""
+    if not sweeps:
+        return
     counts = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
     yield f"| tokens in one pass | {' | '.join(map(str, counts))} | floor |"
     yield f"|---|{'---|' * (len(counts) + 1)}"
@@ -96,7 +104,10 @@ def _figures(row: Row | None) -> str:
         return " | | "
     accepted = "" if row.acceptance is None else f"{row.acceptance:.2f}"
     tokens = f"{row.tokens_per_pass:.2f} ({row.tokens_per_pass_theory:.2f})"
-    return f"{accepted} | {tokens} | {row.speedup:.2f}x ({row.speedup_theory:.2f}x)"
+    speed = f"{row.speedup:.2f}x ({row.speedup_theory:.2f}x)"
+    if row.axis in _WITH_RATES:
+        speed += f", {row.plain_tokens_per_second:.0f} to {row.tokens_per_second:.0f}/s"
+    return f"{accepted} | {tokens} | {speed}"
 
 
 def _label(row: Row) -> str:
