@@ -178,7 +178,10 @@ def _drafting_run(subject: Any, context: CheckContext, sampling: SamplingParams)
 
 
 def _seed(context: CheckContext, request: Request, repeat: int) -> int:
-    return context.streams.integer("evidence", "drafting", request.request_id, repeat) % 2**31
+    """Of its own in each sampling setting: the runs are judged together, and no uniform may count twice."""
+    sampling = request.sampling
+    names = ("evidence", "drafting", f"{sampling.temperature:g}/{sampling.top_k}", request.request_id, repeat)
+    return context.streams.integer(*names) % 2**31
 
 
 def speculated_runs(subject: Any, context: CheckContext) -> tuple[Run, ...]:
