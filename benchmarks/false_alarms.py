@@ -238,7 +238,6 @@ def not_passed(records: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def page(records: Sequence[Mapping[str, Any]]) -> str:
     rounds = 1 + max(record["round"] for record in records)
-    full = 1 + max((record["round"] for record in records if record["effort"] == 1.0), default=-1)
     num_sampled = sum("exact" not in record for record in records)
     efforts = " and ".join(f"{effort:g}" for effort in sorted({record["effort"] for record in records} - {1.0})) or "1"
     cpu = sum(seconds for *_, seconds in {(one["subject"], one["round"], one["unit_cpu"]) for one in records})
@@ -253,8 +252,8 @@ Written by `python benchmarks/false_alarms.py`; {platform.machine()}, Python {pl
 subject together).
 
 A run is one check on one subject with one root seed. {rounds} rounds, each over every correct subject of `specverify
-selftest` that a statistical check applies to. The first {full} ran at effort 1, which is what users get; the others at
-{efforts}, and without `{DEAR}`, which takes half of an engine's time. Default budget. As in a user's run, the
+selftest` that a statistical check applies to. The first ran at effort 1, which is what users get (column); the later
+ones at {efforts}, and without `{DEAR}`, which takes half of an engine's time. Default budget. As in a user's run, the
 checks of one subject and seed share evidence (joint and chi-square judge the same outputs), so runs are independent
 across subjects and rounds, not across checks. Other in every round: all random numbers of subject and check, and the
 prompts of the engines. The laws of the verify scenarios are part of the checks and stay the same.
@@ -275,8 +274,8 @@ that came nearest. *e above 100*: at most 1 % of the runs may end there, by Mark
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=2_000, help="sampling runs to make at least, in whole rounds")
-    parser.add_argument("--full-rounds", type=int, default=4, help=f"first rounds, at effort 1 and with {DEAR}")
-    parser.add_argument("--effort", type=float, default=0.5, help="amount of sampling in later rounds")
+    parser.add_argument("--full-rounds", type=int, default=2, help=f"first rounds, at effort 1 and with {DEAR}")
+    parser.add_argument("--effort", type=float, default=0.25, help="amount of sampling in later rounds")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--output", type=Path, default=Path(__file__).with_suffix(".md"))
     parser.add_argument("--keep", type=Path, default=None, help="finished runs (default: .jsonl beside the output)")
