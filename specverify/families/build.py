@@ -18,15 +18,16 @@ from torch import Tensor
 
 from specverify.core.randomness import Streams
 from specverify.families import workloads
+from specverify.families.copying import Noise, copying_loss, with_copying
 from specverify.families.family import END_TOKEN_ID, family_in
 from specverify.reference.checkpoints import load_model
 from specverify.reference.config import ModelConfig, RopeConfig
 from specverify.reference.head_files import MANIFEST
-from specverify.reference.model import Model
+from specverify.reference.model import Model, Weights
 from specverify.reference.training.corpus import Corpus, standard_library
 from specverify.reference.training.loop import Figures, OnStep, Settings, Windows, train
 from specverify.reference.training.losses import target_loss
-from specverify.reference.training.run import STATE_FILE, Plan, train_for
+from specverify.reference.training.run import STATE_FILE, Plan, draft_config, train_for
 from specverify.reference.weights import random_weights, rounded, trainable, write_checkpoint
 
 VOCAB_SIZE = 768
@@ -41,21 +42,25 @@ TARGET = ModelConfig(
     head_dim=32,
     max_positions=MAX_POSITIONS,
     tie_word_embeddings=True,
-    rope=RopeConfig(original_max_positions=MAX_POSITIONS),
+    rope=RopeConfig(theta=100_000.0, original_max_positions=MAX_POSITIONS),
     eos_token_ids=(END_TOKEN_ID,),
 )
-TARGET_SETTINGS = Settings(num_steps=1200, num_rows=10, length=192, learning_rate=4e-3)
+COPYING_SETTINGS = Settings(num_steps=250, num_rows=16, length=96, learning_rate=1e-3)
+TARGET_SETTINGS = Settings(num_steps=1500, num_rows=10, length=192, learning_rate=2e-3)
+# Two layers, because one cannot copy.
 PLANS = {
-    "draft": (Plan("draft", hidden_size=64), Settings(num_steps=600, num_rows=10, length=192, learning_rate=6e-3)),
+    "draft": (
+        Plan("draft", num_layers=2, hidden_size=64),
+        Settings(num_steps=600, num_rows=10, length=192, learning_rate=6e-3),
+    ),
     "eagle": (Plan("eagle"), Settings(num_steps=400, num_rows=10, length=192, learning_rate=4e-3)),
     "medusa": (Plan("medusa"), Settings(num_steps=300, num_rows=10, length=192, learning_rate=4e-3)),
 }
 EARLY_EXIT, EARLY_EXIT_WEIGHT = 2, 0.2
 STORED = torch.float16
-# Copying comes first, from noise that repeats itself: there it is learnt in 150 steps, which text alone would take
-# thousands for. After that, shares of a batch's rows.
-_TEXT, _NOISE, _NOISE_STEPS = "text", "noise", 200
-_SHARES = {_TEXT: 0.55, workloads.EDITING: 0.25, workloads.SUMMARY: 0.15, _NOISE: 0.05}
+# Shares of a batch's rows.
+_TEXT = "text"
+_SHARES = {_TEXT: 0.6, workloads.EDITING: 0.25, workloads.SUMMARY: 0.15}
 _TASK_PASSES = 3
 
 
@@ -66,13 +71,11 @@ class Mixture:
     text: Tensor
     tasks: dict[str, list[list[int]]]
     settings: Settings
-    noise_steps: int = 0
 
     def batch(self, step: int) -> Tensor:
         length, draws = self.settings.length, random.Random(Streams(self.settings.seed).integer("mixture", step))
         plain = Windows(self.text, self.settings).batch(step)
-        shares = {_NOISE: 1.0} if step < self.noise_steps else _SHARES
-        kinds = draws.choices(list(shares), list(shares.values()), k=self.settings.num_rows)
+        kinds = draws.choices(list(_SHARES), list(_SHARES.values()), k=self.settings.num_rows)
         rows = []
         for row, kind in enumerate(kinds):
             if kind == _TEXT:
@@ -80,10 +83,7 @@ class Mixture:
                 continue
             token_ids: list[int] = []
             while len(token_ids) < length:
-                if kind == _NOISE:
-                    token_ids += length * draws.choices(range(VOCAB_SIZE), k=draws.randrange(8, length // 4))
-                else:
-                    token_ids += draws.choice(self.tasks[kind])
+                token_ids += draws.choice(self.tasks[kind])
             rows.append(torch.tensor(token_ids[:length]))
         return torch.stack(rows)
 
@@ -111,15 +111,26 @@ def make_mixture(corpus: Corpus, tokenizer: Tokenizer, settings: Settings) -> Mi
         passes = range(_TASK_PASSES if name == workloads.EDITING else 1)
         found = [task for n in passes for task in maker(corpus.train, random.Random(n))]
         made[name] = [e.ids for e in tokenizer.encode_batch([task.prompt + task.answer for task in found])]
-    return Mixture(torch.tensor(ids), made, settings, _NOISE_STEPS)
+    return Mixture(torch.tensor(ids), made, settings)
+
+
+def copying_weights(config: ModelConfig, seed: int, on_step: OnStep, *, is_learnt: bool) -> Weights:
+    """Weights of a decoder that copies, roughly or as well as it learns to, and can do nothing else."""
+    generator = torch.Generator().manual_seed(seed)
+    weights = trainable(with_copying(random_weights(config, generator), config, generator))
+    if not is_learnt:
+        return weights
+    noise = Noise(config.vocab_size, COPYING_SETTINGS)
+    train(weights, copying_loss(Model(config, weights)), noise.batch, COPYING_SETTINGS, on_step=on_step)
+    return weights
 
 
 def make_target(mixture: Mixture, folder: Path, tokenizer_file: Path, on_step: OnStep) -> None:
-    """Trains the target and writes its checkpoint."""
+    """Teaches the target to copy, then to write; and writes its checkpoint."""
     settings, state = mixture.settings, folder / STATE_FILE
-    weights = trainable(random_weights(TARGET, torch.Generator().manual_seed(settings.seed)))
-    loss = target_loss(Model(TARGET, weights), early_exit=EARLY_EXIT, weight=EARLY_EXIT_WEIGHT)
     resume = state.is_file()
+    weights = copying_weights(TARGET, settings.seed, on_step, is_learnt=not resume)
+    loss = target_loss(Model(TARGET, weights), early_exit=EARLY_EXIT, weight=EARLY_EXIT_WEIGHT)
     train(weights, loss, mixture.batch, settings, state_file=state, resume=resume, purpose="target", on_step=on_step)
     write_checkpoint(folder, Model(TARGET, rounded(weights, STORED)), tokenizer_file=tokenizer_file, dtype=STORED)
     state.unlink()
@@ -138,8 +149,13 @@ def build(folder: Path) -> None:
     target = load_model(family.target, device="cpu")
     for kind, (plan, settings) in PLANS.items():
         out = folder / kind
+        resume = (out / STATE_FILE).is_file()
         if (out / "config.json").is_file() or (out / MANIFEST).is_file():
             continue
+        start = None
+        if kind == "draft":
+            shape = draft_config(TARGET, num_layers=plan.num_layers, hidden_size=plan.hidden_size)
+            start = copying_weights(shape, settings.seed, _say("draft"), is_learnt=not resume)
         train_for(
             target,
             plan,
@@ -148,7 +164,8 @@ def build(folder: Path) -> None:
             out,
             tokenizer_file=tokenizer_file,
             stored=STORED,
-            resume=(out / STATE_FILE).is_file(),
+            start=start,
+            resume=resume,
             on_step=_say(kind),
         )
     tokenizer_file.unlink()

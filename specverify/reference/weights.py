@@ -106,7 +106,7 @@ def write_checkpoint(directory: Path, model: Model, *, tokenizer_file: Path | No
     stored = {name: tensor.detach().to(dtype).contiguous().clone() for name, tensor in hugging_face_names(model)}
     save_file(stored, directory / "model.safetensors", metadata={"format": "pt"})
     name = str(dtype).removeprefix("torch.")
-    write_json(directory / "config.json", _config_fields(model.config, name))
+    write_json(directory / "config.json", _config_fields(model.config, name) | {"attention_bias": has_biases(model)})
     if tokenizer_file is not None:
         (directory / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
         write_json(directory / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"})
@@ -125,6 +125,13 @@ def hugging_face_names(model: Model) -> Iterator[tuple[str, Tensor]]:
         for name, part in zip(("q_proj", "k_proj", "v_proj"), parts, strict=True):
             yield f"{prefix}self_attn.{name}.weight", part
         yield prefix + "self_attn.o_proj.weight", layer.attention_out
+        if has_biases(model):
+            bias = layer.query_key_value_bias
+            parts = torch.split(torch.zeros(heads + 2 * kv_heads) if bias is None else bias, [heads, kv_heads, kv_heads])
+            for name, part in zip(("q_proj", "k_proj", "v_proj"), parts, strict=True):
+                yield f"{prefix}self_attn.{name}.bias", part
+            out = layer.attention_out_bias
+            yield prefix + "self_attn.o_proj.bias", torch.zeros(config.hidden_size) if out is None else out
         for name, part in zip(("gate_proj", "up_proj"), layer.gate_up.chunk(2), strict=True):
             yield f"{prefix}mlp.{name}.weight", part
         yield prefix + "mlp.down_proj.weight", layer.down
@@ -133,12 +140,16 @@ def hugging_face_names(model: Model) -> Iterator[tuple[str, Tensor]]:
         yield "lm_head.weight", weights.head
 
 
+def has_biases(model: Model) -> bool:
+    """Whether any attention of the model has a bias: then a checkpoint holds one for all, most of them zero."""
+    return any(layer.query_key_value_bias is not None for layer in model.weights.layers)
+
+
 def _config_fields(config: ModelConfig, dtype: str) -> dict[str, Any]:
     eos = list(config.eos_token_ids)
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
-        "attention_bias": False,
         "bos_token_id": None,
         "eos_token_id": eos[0] if len(eos) == 1 else eos or None,
         "head_dim": config.head_dim,

@@ -15,7 +15,7 @@ from specverify.core.errors import UsageError
 from specverify.reference.config import ModelConfig, RopeConfig
 from specverify.reference.head_files import Head, target_digest, write_head
 from specverify.reference.heads import EagleHead, MedusaHeads, untrained_eagle, untrained_medusa
-from specverify.reference.model import Model
+from specverify.reference.model import Model, Weights
 from specverify.reference.training.loop import OnStep, Settings, Windows, train
 from specverify.reference.training.losses import draft_loss, eagle_loss, medusa_loss
 from specverify.reference.weights import random_weights, rounded, trainable, write_checkpoint, write_json
@@ -57,20 +57,22 @@ def train_for(
     *,
     tokenizer_file: Path | None = None,
     stored: torch.dtype = torch.float32,
+    start: Weights | None = None,
     resume: bool = False,
     on_step: OnStep | None = None,
 ) -> Model | Head:
     """Trains and writes a draft or a head, and returns it with the values that are in the file.
 
-    batch: the text as token ids [n], or what gives the batch of a step. A training that was stopped is resumed from
-    its folder. Raises UsageError as `train` does, and for a target that is not float32.
+    batch: the text as token ids [n], or what gives the batch of a step. start: first weights of a draft, random ones
+    unless given. A training that was stopped is resumed from its folder. Raises UsageError as `train` does, and for a
+    target that is not float32.
     """
     if target.dtype != torch.float32:
         raise UsageError(f"the target is {target.dtype}; load it as float32 to train for it")
     out.mkdir(parents=True, exist_ok=True)
     if isinstance(batch, Tensor):
         batch = Windows(batch, settings).batch
-    made, own, loss = _untrained(target, plan, settings.seed)
+    made, own, loss = _untrained(target, plan, settings.seed, start)
     purpose = f"{plan} for {target_digest(target)[:16]}"
     state = out / STATE_FILE
     train(own, loss, batch, settings, state_file=state, resume=resume, purpose=purpose, on_step=on_step)
@@ -91,11 +93,11 @@ def train_for(
     return result
 
 
-def _untrained(target: Model, plan: Plan, seed: int) -> tuple[Model | Head, Any, Any]:
+def _untrained(target: Model, plan: Plan, seed: int, start: Weights | None) -> tuple[Model | Head, Any, Any]:
     """(what is trained, its own weights as they will change, the loss that reads them)."""
     if plan.kind == "draft":
         config = draft_config(target.config, num_layers=plan.num_layers, hidden_size=plan.hidden_size)
-        weights = trainable(random_weights(config, torch.Generator().manual_seed(seed)))
+        weights = trainable(start or random_weights(config, torch.Generator().manual_seed(seed)))
         draft = Model(config, weights)
         return draft, weights, draft_loss(draft, target, temperature=plan.temperature)
     if plan.kind == "eagle":
