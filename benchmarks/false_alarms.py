@@ -248,15 +248,16 @@ def page(records: Sequence[Mapping[str, Any]]) -> str:
 Written by `python benchmarks/false_alarms.py`; {platform.machine()}, Python {platform.python_version()}, numpy
 {np.__version__}, torch {torch.__version__}; {cpu:,.0f} CPU seconds.
 
-**{num_sampled:,} runs that sampled, {alarms} false alarms** ({rate}; the checks promise 1e-9 for all checks of a
-subject together).
+**{num_sampled:,} runs that sampled, {alarms} false alarms** ({rate}).
+The checks promise 1e-9 for all checks of a subject together.
 
 A run is one check on one subject with one root seed. {rounds} rounds, each over every correct subject of `specverify
-selftest` that a statistical check applies to. The first ran at effort 1, which is what users get (column); the later
-ones at {efforts}, and without `{DEAR}`, which takes half of an engine's time. Default budget. As in a user's run, the
-checks of one subject and seed share evidence (joint and chi-square judge the same outputs), so runs are independent
-across subjects and rounds, not across checks. Other in every round: all random numbers of subject and check, and the
-prompts of the engines. The laws of the verify scenarios are part of the checks and stay the same.
+selftest` that a statistical check applies to. The first rounds ran at effort 1, which is what users get (column); the
+later ones at {efforts}, and without `{DEAR}`, which takes half of an engine's time. Default
+budget. As in a user's run, the checks of one subject and seed share evidence (joint and chi-square judge the same
+outputs), so runs are independent across subjects and rounds, not across checks. Other in every round: all random
+numbers of subject and check, and the prompts of the engines. The laws of the verify scenarios are part of the checks
+and stay the same.
 
 Verify functions are judged as they are, where `lossless.step-law` and `random.draws-independent` enumerate and no luck
 is involved (column *exact*, first rounds only), and with a generator hidden inside, where both sample. *Share of the
