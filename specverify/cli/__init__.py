@@ -40,7 +40,9 @@ def check(
     known_failures: Annotated[
         Path | None, typer.Option(help="TOML file that maps check ids to reasons; strict both ways.")
     ] = None,
-    model: Annotated[str | None, typer.Option(help="Built-in engines: probe (default), smollm2; reference also tiny.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Built-in engines: probe (default), smollm2; reference also tiny.")
+    ] = None,
     option: Annotated[
         list[str] | None, typer.Option(help="KEY=VALUE for the engine or factory; may be repeated.")
     ] = None,
