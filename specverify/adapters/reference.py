@@ -34,7 +34,8 @@ def reference_engine(
       family that ships, or "smollm2", with its own first 12 layers as the draft. target, draft: checkpoint directories
       or .gguf files instead. eagle, medusa: folders of heads that `specverify train` wrote for the target.
     proposer: one of specverify.reference.subject.PROPOSERS.
-    dtype: float64 for a probe pair and float32 otherwise, unless given. options: fields of ReferenceSubject.
+    dtype: float64 for a probe pair and float32 otherwise, unless given. options: fields of ReferenceSubject;
+      quantize="int8", or {"draft": "int8"}, for int8 weights.
     """
     heads = {kind: head for kind, head in (("eagle", eagle), ("medusa", medusa)) if head is not None}
     common = {"proposer": proposer, "num_draft_tokens": num_draft_tokens, "device": device, **options}

@@ -47,6 +47,7 @@ class _Judged:
         "accept-all",
         "accept-uniform-zero",
         "draft-id-map-lost",
+        "draft-quantised-scale-missing",
         "tree-siblings-tried-against-target",
         "typical-acceptance-undeclared",
     ),

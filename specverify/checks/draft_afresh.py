@@ -53,6 +53,7 @@ class _Row:
         "head-residual-missing",
         "head-drafts-from-placeholder",
         "head-positions-one-early",
+        "draft-quantised-scale-missing",
         "tree-draft-siblings-visible",
         "tree-draft-positions-stay",
         "tree-draft-kv-rewound-as-suffix",

@@ -169,6 +169,7 @@ def rows_equal_prefill(subject: Any, context: CheckContext) -> Iterator[Finding]
         "draft-state-gap",
         "position-draft-ahead",
         "head-keeps-own-states",
+        "draft-quantised-scale-missing",
         "head-reads-last-state-for-taps",
         "head-positions-one-early",
     ),

@@ -60,6 +60,7 @@ class _Evidence:
         "verify-softmax-twice", "verify-greedy-for-all", "verify-rows-mixed-up", "verify-counts-every-flag",
         "verify-first-draft-unchecked", "verify-noise-reused", "verify-point-mass-keeps-draft",
         "verify-tree-siblings-against-target", "verify-tree-siblings-not-renormalised",
+        "verify-tree-drawn-siblings-removed",
     ),
     source="arXiv 2211.17192, appendix A.1; the criterion for any method: completed with tokens from the target, what "
     "a step emits must follow the target's sequence law",

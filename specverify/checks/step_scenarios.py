@@ -122,7 +122,7 @@ def standard_scenarios() -> list[Scenario]:
 
 
 def tree_scenarios() -> list[Scenario]:
-    """Trees of candidates, drawn with and without replacement, smallest first."""
+    """Trees of candidates, drawn with and without replacement, and chosen without chance; smallest first."""
     shapes = (((-1, -1), 3), ((-1, -1, -1), 4), ((-1, -1, 0, 0), 3), ((-1, -1, 1, 2), 3))
     scenarios = []
     for number, (parents, vocab_size) in enumerate(shapes):
@@ -132,7 +132,21 @@ def tree_scenarios() -> list[Scenario]:
             law = _tree_draft(drafts, parents, with_replacement=with_replacement)
             name = f"candidates drawn {'with' if with_replacement else 'without'} replacement"
             scenarios.append(Scenario(name, vocab_size, len(parents), tree, law, parents=parents))
+        chosen = _likeliest(drafts, parents)
+        scenarios.append(Scenario("the likeliest candidates", vocab_size, len(parents), tree, chosen, parents=parents))
     return scenarios
+
+
+def _likeliest(draft: Conditional, parents: tuple[int, ...]) -> Conditional:
+    """Point masses on the likeliest tokens, in order: nothing about such a candidate was left to chance."""
+    rest = _tree_draft(draft, parents, with_replacement=False)
+
+    def law(tokens: tuple[int, ...]) -> NDArray[np.float64]:
+        row = rest(tokens)
+        point: NDArray[np.float64] = np.eye(1, len(row), int(row.argmax()))[0]
+        return point
+
+    return law
 
 
 def _tree_draft(draft: Conditional, parents: tuple[int, ...], *, with_replacement: bool) -> Conditional:

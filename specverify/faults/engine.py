@@ -8,6 +8,7 @@ from specverify.faults import (
     engine_correct,
     engine_heads,
     engine_lossy,
+    engine_quantized,
     engine_rules,
     engine_tokens,
     engine_tree,
@@ -24,8 +25,11 @@ _PARTS = (
     engine_tree_laws,
     engine_heads,
     engine_lossy,
+    engine_quantized,
 )
 FAULTS: tuple[Fault, ...] = tuple(fault for part in _PARTS for fault in part.FAULTS)
 CORRECT: tuple[CorrectSubject, ...] = tuple(
-    one for part in (engine_correct, engine_tree_laws, engine_heads, engine_lossy) for one in part.CORRECT
+    one
+    for part in (engine_correct, engine_tree_laws, engine_heads, engine_lossy, engine_quantized)
+    for one in part.CORRECT
 )

@@ -32,7 +32,7 @@ class _Reader:
         super().observe(batch, states)  # type: ignore[misc]
 
 
-@plant("head-states-shifted", "ggml-org/llama.cpp#27342 (SD-051)")
+@plant("head-states-shifted", "ggml-org/llama.cpp#27342")
 class _StatesShifted(_Reader):
     """Hidden states are shifted by one across a whole batch: each token reads the state before its own."""
 
@@ -46,7 +46,7 @@ def _shifted(states: Tensor) -> Tensor:
     return states.flatten(0, 1).roll(1, dims=0).view(states.shape)
 
 
-@plant("head-reads-last-state-for-taps", "sgl-project/sglang#21272 (SD-052)")
+@plant("head-reads-last-state-for-taps", "sgl-project/sglang#21272")
 class _NoTaps(_Reader):
     """The states of inner layers are not captured, and the last hidden state is taken for the fused feature."""
 
@@ -54,7 +54,7 @@ class _NoTaps(_Reader):
         self.read(batch, replace(states, taps=None))
 
 
-@plant("head-taps-one-layer-early", "vllm-project/vllm#43671 (SD-056)")
+@plant("head-taps-one-layer-early", "vllm-project/vllm#43671")
 class _TapsOneEarly(_Reader):
     """The states that a head reads are captured one layer before those it was made for."""
 
@@ -63,7 +63,7 @@ class _TapsOneEarly(_Reader):
         self.taps = [max(0, tap - 1) for tap in getattr(self.model, "taps", ())]
 
 
-@plant("head-keeps-own-states", "vllm-project/vllm#14649 (SD-055)")
+@plant("head-keeps-own-states", "vllm-project/vllm#14649")
 class _KeepsOwnStates(_Reader):
     """For accepted draft tokens the head goes on from what it computed itself, not from the target's states."""
 
@@ -75,7 +75,7 @@ class _KeepsOwnStates(_Reader):
         self.read(batch, replace(states, hidden=features, taps=None))
 
 
-@plant("head-drafts-from-placeholder", "warpfront/hipfire#483 (SD-057)")
+@plant("head-drafts-from-placeholder", "warpfront/hipfire#483")
 class _Placeholder(_Reader):
     """Behind the first draft token the head reads a placeholder instead of the token that was drafted."""
 
@@ -84,7 +84,7 @@ class _Placeholder(_Reader):
         return logits
 
 
-@plant("head-positions-one-early", "sgl-project/sglang#25015 (SD-094)")
+@plant("head-positions-one-early", "sgl-project/sglang#25015")
 class _PositionsOneEarly(_Reader):
     """A head computes each token at the position of the state that it reads, which is the token's before it."""
 
@@ -93,7 +93,7 @@ class _PositionsOneEarly(_Reader):
         return [max(0, position - 1) for position in right]
 
 
-@plant("head-state-of-neighbour", "turbo-tan/llama.cpp-tq3#79 (SD-023)", proposer="medusa")
+@plant("head-state-of-neighbour", "turbo-tan/llama.cpp-tq3#79", proposer="medusa")
 class _FirstRowsState(_Reader):
     """All requests of a batch draft from the hidden state of the first."""
 
@@ -102,7 +102,7 @@ class _FirstRowsState(_Reader):
         self.hidden = self.hidden[:1].expand_as(self.hidden)
 
 
-@plant("head-state-of-padding", "vllm-project/vllm#7505 (SD-053)", proposer="medusa")
+@plant("head-state-of-padding", "vllm-project/vllm#7505", proposer="medusa")
 class _LastColumn(_Reader):
     """Where requests of a batch accept different numbers, short rows draft from the state behind their last one."""
 
@@ -111,7 +111,7 @@ class _LastColumn(_Reader):
         self.hidden = states.hidden[:, -1]
 
 
-@plant("head-state-before-accepted", "mlc-ai/mlc-llm#2949 (SD-059)", proposer="medusa-tree")
+@plant("head-state-before-accepted", "mlc-ai/mlc-llm#2949", proposer="medusa-tree")
 class _FirstColumn(_Reader):
     """After a step the heads read the state in front of the accepted draft tokens."""
 
@@ -121,7 +121,7 @@ class _FirstColumn(_Reader):
         self.hidden = self.hidden if is_prefill else states.hidden[:, 0]
 
 
-@plant("head-residual-missing", "vllm-project/vllm#14464 (SD-054)", proposer="medusa")
+@plant("head-residual-missing", "vllm-project/vllm#14464", proposer="medusa")
 class _NoResidual(_Reader):
     """What a head computes is not added to the hidden state that it reads."""
 
@@ -131,7 +131,7 @@ class _NoResidual(_Reader):
         return self.logits[:, 0]
 
 
-@plant("layer-skip-rows-left", "antonellof/ferrox#48 (SD-071)", proposer="layer-skip")
+@plant("layer-skip-rows-left", "antonellof/ferrox#48", proposer="layer-skip")
 class _RowsLeft:
     """A row that the target's own layers wrote while drafting stays in its cache."""
 

@@ -38,13 +38,13 @@ class Int8Weight(Tensor):
 
     def project(self, inputs: Tensor, bias: Tensor | None = None) -> Tensor:
         """inputs [tokens, columns] times the matrix, transposed, and the bias: [tokens, rows]."""
-        digits, units = _digits(inputs.to(torch.float32), DIGITS[inputs.dtype])
-        sums = torch._int_mm(digits.flatten(0, 1), self.entries.t()).view(*digits.shape[:2], -1)
-        # From the last digit to the first, so that the large sums are added to small ones that are complete.
-        total = sums[-1].to(torch.float32)
-        for part in reversed(sums[:-1].unbind()):
-            total = total / _NEXT + part
-        product = (total * units * self.scales).to(inputs.dtype)
+        wide = inputs.to(torch.float32)
+        units = wide.abs().amax(dim=1, keepdim=True).clamp_(min=torch.finfo(torch.float32).tiny).div_(LARGEST)
+        digits = _digits(wide / units, DIGITS[inputs.dtype])
+        sums = torch._int_mm(digits.flatten(0, 1), self.entries.t()).to(torch.float32)
+        worth = torch.tensor([_NEXT**-place for place in range(len(digits))], device=sums.device)
+        total = torch.tensordot(worth, sums.view(*digits.shape[:2], -1), dims=1)
+        product: Tensor = (total * units * self.scales).to(inputs.dtype)
         return product if bias is None else product + bias
 
     @classmethod
@@ -54,12 +54,11 @@ class Int8Weight(Tensor):
         raise UsageError(f"int8 weights are for products with activations only, not for {func}")
 
 
-def _digits(flat: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Digits [count, rows, columns], int8, and the unit [rows, 1] of the first, for values [rows, columns]."""
-    units = flat.abs().amax(dim=1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny) / LARGEST
-    rest, digits = flat / units, []
-    for _ in range(count):
+def _digits(rest: Tensor, count: int) -> Tensor:
+    """Digits [count, rows, columns], int8, of values [rows, columns] between -LARGEST and LARGEST."""
+    digits = torch.empty((count, *rest.shape), dtype=torch.int8, device=rest.device)
+    for place in range(count):
         digit = rest.round()
-        digits.append(digit.to(torch.int8))
+        digits[place] = digit
         rest = (rest - digit) * _NEXT
-    return torch.stack(digits), units
+    return digits
