@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import sys
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,7 +60,9 @@ def run_train(given: TrainOptions) -> None:
             tokenizer_file=tokenizer_file, resume=given.resume, on_step=shown.step,
         )  # fmt: skip
     console.print(f"written  {given.out}")
-    console.print(_measured(target, trained, held_out_ids, target.config.max_positions))
+    with Console(stderr=True).status("measuring what the target accepts") if sys.stderr.isatty() else nullcontext():
+        measured = _measured(target, trained, held_out_ids, target.config.max_positions)
+    console.print(measured)
     proposer = {"draft": "draft-model"}.get(plan.kind, plan.kind)
     console.print(
         f"Next  specverify check reference --option target={source} --option {plan.kind}={given.out} "

@@ -16,6 +16,9 @@ from specverify.reference.cached_model import CachedModel
 from specverify.reference.model import Layer, Model, Weights
 from specverify.reference.weights import Tree, named_tensors, random_layer, random_matrix, with_tensors
 
+# How much the random parts of an untrained head weigh against what it takes over from the target.
+_UNTRAINED = 0.3
+
 
 @dataclass(frozen=True)
 class EagleWeights:
@@ -113,16 +116,22 @@ def standard_taps(num_layers: int) -> tuple[int, ...]:
 def untrained_eagle(
     target: Model, *, seed: int = 0, taps: Sequence[int] | None = None, intermediate_size: int | None = None
 ) -> EagleHead:
-    """A head with random weights: to train, or to be wrong with."""
+    """A head to train, or to be wrong with: random weights, around the law that the target had one token before.
+
+    So its logits are of the target's size from the start.
+    """
     generator = torch.Generator().manual_seed(seed)
     config, hidden = target.config, target.config.hidden_size
     shape = replace(config, num_layers=1, intermediate_size=intermediate_size or config.intermediate_size)
     taps = standard_taps(config.num_layers) if taps is None else tuple(taps)
+    fuse = random_matrix(hidden, len(taps) * hidden, generator) * _UNTRAINED if taps else torch.zeros(hidden, hidden)
+    fuse[:, -hidden:] += torch.eye(hidden)
+    token = random_matrix(hidden, hidden, generator) * _UNTRAINED
     own = EagleWeights(
-        fuse=random_matrix(hidden, len(taps) * hidden, generator) if taps else None,
+        fuse=fuse if taps else None,
         token_norm=torch.ones(hidden),
         feature_norm=torch.ones(hidden),
-        join=random_matrix(hidden, 2 * hidden, generator),
+        join=torch.cat([token, torch.eye(hidden)], dim=1),
         layer=random_layer(shape, generator),
         final_norm=target.weights.final_norm.detach().cpu().float().clone(),
     )

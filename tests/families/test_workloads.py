@@ -12,7 +12,8 @@ from specverify.reference.training.corpus import standard_library
 
 FILES = {
     "a.py": "class Store:\n    def __init__(self, path, mode):\n        self.path = path\n        self.mode = mode\n\n"
-    "    def load(self, path):\n        with open(path, self.mode) as file:\n            return file.read(path)\n"
+    "    def load(self, path):\n        with open(path, self.mode) as file:\n            return file.read(path)\n\n"
+    "    def close(self):\n        self.path = None\n" + "        self.mode = None\n" * 8 + "def main():\n    pass\n"
 }
 
 
@@ -44,7 +45,7 @@ def test_summary_is_the_lines_that_define_something() -> None:
     task = next(workloads.summary(FILES, random.Random(0)))
 
     assert task.prompt.endswith(OUTLINE)
-    assert "class Store:\n    def __init__(self, path, mode):\n    def load(self, path):\n" + END == task.answer
+    assert task.answer == "class Store:\n    def __init__(self, path, mode):\n    def load(self, path):\n" + END
 
 
 def test_too_many_tasks_are_refused() -> None:
