@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -83,8 +84,8 @@ def tree_by_depth(subject: Any, context: CheckContext) -> Iterator[Finding]:
     """A draft token of depth d, of a step that starts with n committed tokens, stands at position n + d - 1.
 
     The target computes the committed tokens that its cache lacks, then the draft tokens in their order. The draft model
-    computes the committed tokens, then level by level whatever it needs: levels follow each other without a gap, and
-    only the deepest may be left out.
+    computes the committed tokens, then level by level whatever it needs: levels follow each other without a gap, each
+    with all draft tokens that have children, and only the deepest may be left out.
     """
     seen = tree_shape.tree_places(list(places.all_places(evidence.own_runs(subject, context))))
     judged = [p for p in seen if p.step.target_positions is not None or p.step.draft_positions is not None]
@@ -124,7 +125,11 @@ def _wrong_draft(place: Place) -> Iterator[_Wrong]:
     # A tree that grows freely may be cut back afterwards: more levels than are left were then computed.
     reached = sorted(set(levels))
     has_no_gap = reached == list(range(start, start + len(reached))) and len(reached) >= depth - 1
-    if is_whole and has_no_gap and list(levels) == sorted(levels):
+    # Whatever has children was computed itself, at its own level.
+    depths = tree_shape.node_depths(step)
+    inner = Counter(start + depths[node] - 1 for node in set(tree_shape.parents_of(step)) - {tree_shape.ROOT})
+    is_complete = all(levels.count(position) >= count for position, count in inner.items())
+    if is_whole and has_no_gap and is_complete and list(levels) == sorted(levels):
         return
     # The shape of the levels is the drafter's own business: only their positions are put right.
     right = range(start, start + max(1, depth - 1))
