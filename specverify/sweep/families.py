@@ -123,7 +123,7 @@ def _tiny() -> Family:
         prompt_lengths=(16, 64, 256, 768),
         output_length=64,
         output_lengths=(8, 32, 64, 128, 256),
-        full=Effort(seconds=2.4, min_pairs=3, num_requests=48, sample_batch=48, pass_seconds=8.0),
+        full=Effort(seconds=2.0, min_pairs=3, num_requests=48, sample_batch=48, pass_seconds=8.0),
         quick=Effort(seconds=0.6, min_pairs=2, num_requests=24, sample_batch=24, pass_seconds=2.0),
         eos_token_ids=(END_TOKEN_ID,),
         options=dict.fromkeys(("eagle", "eagle-tree", "eagle-dynamic", "medusa", "medusa-tree"), heads),
