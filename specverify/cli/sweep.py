@@ -75,7 +75,7 @@ def print_sweep(sweep: Sweep, screen: Console) -> None:
 def _table(title: str, rows: Sequence[Row]) -> Table:
     title = f"\n{title}"
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 1))
-    for heading in ("", "acceptance", "tokens/pass", "theory", "speed-up", "theory", "best k"):
+    for heading in ("", "acceptance", "per pass", "theory", "speed-up", "theory", "best k"):
         table.add_column(heading, justify="right" if heading else "left", header_style="dim", no_wrap=True)
     for row in rows:
         table.add_row(

@@ -27,6 +27,7 @@ class Advice:
     theory: RoundModel
     theory_k: int
     as_good: Sequence[int]
+    most_measured: int
     acceptance_error: float
 
     @property
@@ -50,9 +51,11 @@ class Advice:
             given += f", {theory.share_drafting:.0%} of rounds draft anything"
         said = f"k {self.theory_k}, {theory.speedup(self.theory_k):.2f}x" if self.theory_k else "plain decoding"
         lines.append(f"Theory says {said}: {given}.")
-        last = theory.acceptance**9 * theory.share_drafting
         if self.best_k:
-            lines.append(f"Beyond it drafts are paid for and rarely reached: a tenth one in {last:.1%} of rounds.")
+            reached = [f"number {k} in {theory.acceptance ** (k - 1) * theory.share_drafting:.0%}" for k in (2, 5, 10)]
+            lines.append(f"Of the draft tokens {', '.join(reached)} of rounds is reached; all are paid for.")
+            if theory.best() > self.most_measured:
+                lines.append(f"More than {self.most_measured} may be faster still: theory's best is {theory.best()}.")
         else:
             needed = _needed_acceptance(theory, row.num_draft_tokens)
             lines.append(
@@ -100,7 +103,7 @@ def _advice(rows: Sequence[Row]) -> Advice:
     best = 0 if fastest.speedup <= 1.0 else chosen or fastest.num_draft_tokens
     lengths = [row.num_draft_tokens for row in rows]
     theory_k = model.best(range(1, max(lengths) + 1))
-    return Advice(rows[0].proposer, rows[0].workload, best, fastest, model, theory_k, as_good, error)
+    return Advice(rows[0].proposer, rows[0].workload, best, fastest, model, theory_k, as_good, max(lengths), error)
 
 
 def _needed_acceptance(model: RoundModel, num_draft_tokens: int) -> float | None:
