@@ -127,7 +127,9 @@ def hugging_face_names(model: Model) -> Iterator[tuple[str, Tensor]]:
         yield prefix + "self_attn.o_proj.weight", layer.attention_out
         if has_biases(model):
             bias = layer.query_key_value_bias
-            parts = torch.split(torch.zeros(heads + 2 * kv_heads) if bias is None else bias, [heads, kv_heads, kv_heads])
+            parts = torch.split(
+                torch.zeros(heads + 2 * kv_heads) if bias is None else bias, [heads, kv_heads, kv_heads]
+            )
             for name, part in zip(("q_proj", "k_proj", "v_proj"), parts, strict=True):
                 yield f"{prefix}self_attn.{name}.bias", part
             out = layer.attention_out_bias

@@ -29,8 +29,7 @@ def test_circuit_makes_repetitions_likelier() -> None:
     batch = NOISE.batch(0)
 
     without, having = (
-        float(copying_loss(Model(TARGET, own))(batch)[0])
-        for own in (weights, with_copying(weights, TARGET, generator))
+        float(copying_loss(Model(TARGET, own))(batch)[0]) for own in (weights, with_copying(weights, TARGET, generator))
     )
 
     assert having < without - 0.2
