@@ -197,6 +197,11 @@ def own_runs(subject: Any, context: CheckContext) -> tuple[Run, ...]:
     )
 
 
+def own_run(subject: Any, context: CheckContext, sampling: SamplingParams) -> Run:
+    """One more run like the standard ones with the engine's own drafter, sampled in this way."""
+    return _one_run(subject, context, sampling, True, "own")
+
+
 def _names(subject: Any) -> tuple[str, ...]:
     return ("recorded",) if is_recorded(subject) else drafters(subject)
 
@@ -219,7 +224,8 @@ def _recorded_run(subject: Any, sampling: SamplingParams, speculate: bool) -> Ru
 
 
 def _one_run(subject: Any, context: CheckContext, sampling: SamplingParams, speculate: bool, name: str) -> Run:
-    key = f"evidence/run/{'on' if speculate else 'off'}/{sampling.temperature:g}/{name}"
+    penalised = "/penalised" if sampling.has_penalties else ""
+    key = f"evidence/run/{'on' if speculate else 'off'}/{sampling.temperature:g}/{name}{penalised}"
 
     def make() -> Run:
         engine = with_drafter(subject, name)

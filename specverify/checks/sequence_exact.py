@@ -57,7 +57,6 @@ class _Judged:
         "bonus-row-off-by-one",
         "sampling-filter-only-on-bonus",
         "tree-siblings-tried-against-target",
-        "tree-penalties-see-siblings",
         "typical-acceptance-undeclared",
         "lenient-acceptance-undeclared",
     ),

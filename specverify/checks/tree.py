@@ -14,12 +14,14 @@ from specverify.checks.places import Place
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind, Table
-from specverify.core.types import Trace
+from specverify.core.types import SamplingParams, Trace
 from specverify.laws.sampling import law_from_logits
 
 Array = NDArray[np.float64]
 
 _SHOWN = 6
+# Every token of the output costs something each time it is there: a sibling that is counted shows at once.
+_PENALISED = SamplingParams(frequency_penalty=1.0)
 # Paths that are scored: a probe's oracle takes thousands a second, an engine's own scores may take a second each.
 _MOST_PATHS, _MOST_PATHS_OF_ENGINE = 600, 40
 
@@ -114,19 +116,28 @@ class _Wrong:
     kind=Kind.EXACT,
     needs={Capability.TRACE, Capability.DRAFT_TREE, Capability.TARGET_PROBS},
     exercised_by=(Exercised("trees-with-siblings"), Exercised("judged-nodes")),
-    catches=("tree-siblings-visible", "tree-ancestor-hidden", "tree-positions-by-node", "tree-rows-of-parent"),
+    catches=(
+        "tree-siblings-visible",
+        "tree-ancestor-hidden",
+        "tree-positions-by-node",
+        "tree-rows-of-parent",
+        "tree-penalties-see-siblings",
+    ),
     source="Miao et al. 2023, SpecInfer, arXiv 2305.09781, section 4.2: the topology-aware causal mask",
 )
 def nodes_see_ancestors_only(subject: Any, context: CheckContext) -> Iterator[Finding]:
     """Every row of the verify pass, of rejected draft tokens too, against the law after text and path.
 
     That law comes from the probe's float64 oracle, or from the engine's own scores of the path as plain text. Greedy
-    rows say little and are left out, and so are requests with penalties.
+    rows say little and are left out. With the oracle there is a run with penalties, too: they must not count siblings.
     """
     scorer = samples.Scorer(subject)
     sampled = [run for run in evidence.own_runs(subject, context) if not run.sampling.is_greedy]
+    if scorer.has_oracle and Capability.PENALTIES in subject.capabilities and not evidence.is_recorded(subject):
+        sampled.append(evidence.own_run(subject, context, _PENALISED))
     seen = tree_shape.tree_places(list(places.all_places(sampled)))
-    seen = [p for p in seen if p.step.target_probs is not None and not p.trace.request.sampling.has_penalties]
+    seen = [p for p in seen if p.step.target_probs is not None]
+    seen = [p for p in seen if scorer.has_oracle or not p.trace.request.sampling.has_penalties]
     if not seen:
         raise Inconclusive("no sampled step with a draft tree records the target's laws")
     if not (scorer.has_oracle or Capability.SCORE in subject.capabilities):
@@ -144,14 +155,12 @@ def _judged_nodes(
 ) -> tuple[list[Place], list[_Wrong]]:
     """Steps whose leaves were scored, as many as is bearable, and the draft tokens whose row is another law."""
     allowed = noise.row_allowance(scorer.subject)
+    # Evenly from all runs, and never more than can be borne.
     left = round((_MOST_PATHS if scorer.has_oracle else _MOST_PATHS_OF_ENGINE) * max(1.0, context.effort))
     chosen: list[tuple[Place, int]] = []
-    for place in seen:
-        ends = tree_shape.leaves(place.step)
-        if len(ends) > left:
-            break
-        left -= len(ends)
-        chosen += [(place, leaf) for leaf in ends]
+    every = max(1, -(-sum(len(tree_shape.leaves(place.step)) for place in seen) // left))
+    for place in seen[::every]:
+        chosen += [(place, leaf) for leaf in tree_shape.leaves(place.step)]
     wrong: list[_Wrong] = []
     known: set[tuple[int, int]] = set()
     for (place, leaf), rows in zip(chosen, _laws_along(chosen, scorer), strict=True):
@@ -178,7 +187,7 @@ def _laws_along(chosen: Sequence[tuple[Place, int]], scorer: samples.Scorer) -> 
         traces.append(Trace(request, (*text, *path, 0)))
     for (place, leaf), trace, logits in zip(chosen, traces, scorer.logits(traces), strict=True):
         length = len(tree_shape.node_path(place.step, leaf)) + 1
-        yield law_from_logits(np.asarray(logits)[-length:], trace.request.sampling)
+        yield samples.laws_of(np.asarray(logits), trace, trace.request.sampling)[-length:]
 
 
 def _mask_finding(wrong: Sequence[_Wrong], judged: Sequence[Place], scorer: samples.Scorer, allowed: float) -> Finding:
@@ -218,6 +227,9 @@ def _mask_cause(wrong: Sequence[_Wrong], scorer: samples.Scorer, allowed: float)
     """The mask or the positions that give every wrong row, by the oracle; nothing where none does."""
     if not scorer.has_oracle:
         return ""
+    if all(one.place.trace.request.sampling.has_penalties for one in wrong):
+        return "penalties at a draft token count draft tokens that are not on its path: without penalties all is right."
+    wrong = [one for one in wrong if not one.place.trace.request.sampling.has_penalties]
     sample = wrong[:: max(1, len(wrong) // 8)]
     for sentence, by_node, sees_all in (
         ("a draft token sees every draft token before it, siblings included.", False, True),

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specverify.faults.engine_parts import Planted, probe_engine
+from specverify.faults.engine_parts import OwnDrafterOnly, Planted, probe_engine
 from specverify.faults.fault import CorrectSubject
 from specverify.reference.batch import Batch
 from specverify.reference.heads import EagleHead, MedusaHeads
@@ -144,13 +144,15 @@ class _RowsLeft:
 
 
 def _subject(name: str, proposer: str, sentence: str) -> CorrectSubject:
-    return CorrectSubject(name, sentence, lambda: probe_engine(name, proposer=proposer, every_option=False))
+    def make() -> OwnDrafterOnly:
+        return OwnDrafterOnly(probe_engine(name, proposer=proposer, every_option=False))
+
+    return CorrectSubject(name, sentence, make)
 
 
 FAULTS = plant.faults
 CORRECT = (
-    _subject("engine-eagle", "eagle", "A head that drafts from the target's hidden states, then from its own."),
-    _subject("engine-eagle-tree", "eagle-tree", "Trees that such a head draws."),
+    _subject("engine-eagle-tree", "eagle-tree", "Trees that a head draws from the target's hidden states."),
     _subject("engine-medusa-tree", "medusa-tree", "Trees of the likeliest tokens of heads that see no draft token."),
     _subject("engine-layer-skip", "layer-skip", "The target drafts with half of its layers, on its own cache."),
 )

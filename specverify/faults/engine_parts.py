@@ -124,6 +124,17 @@ def with_cache(cache: type) -> type:
     return type(cache.__name__, (CachedModel,), {"cache_class": cache})
 
 
+class OwnDrafterOnly:
+    """A subject in which no standard drafter can be put: what these do to the engine is seen with its other drafters."""
+
+    def __init__(self, subject: Any) -> None:
+        self._subject = subject
+        self.capabilities = subject.capabilities - {Capability.SCRIPTED_PROPOSER}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._subject, name)
+
+
 class DeclaredLossy:
     """A subject that says of itself that it is lossy by design, and by how much at most."""
 

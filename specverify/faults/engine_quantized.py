@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from torch import Tensor
 
-from specverify.faults.engine_parts import Planted, probe_engine
+from specverify.faults.engine_parts import OwnDrafterOnly, Planted, probe_engine
 from specverify.faults.fault import CorrectSubject
 from specverify.reference.batch import Batch
 from specverify.reference.cached_model import CachedModel
@@ -41,8 +41,8 @@ def _without_scales(model: Model) -> Model:
     return Model(model.config, replace(model.weights, layers=layers))
 
 
-def _int8() -> object:
-    return probe_engine("engine-int8", dtype="float32", quantize="int8", every_option=False)
+def _int8() -> OwnDrafterOnly:
+    return OwnDrafterOnly(probe_engine("engine-int8", dtype="float32", quantize="int8", every_option=False))
 
 
 FAULTS = plant.faults

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from specverify.faults.engine_parts import Planted, probe_engine
+from specverify.faults.engine_parts import OwnDrafterOnly, Planted, probe_engine
 from specverify.faults.fault import CorrectSubject
 from specverify.reference.batch import Batch
 from specverify.reference.engine import ReferenceEngine
@@ -179,7 +179,10 @@ class _SiblingsAsPointsEngine(_TreesVerifiedBy):
 
 
 def _subject(name: str, sentence: str, proposer: str = "tree", **options: Any) -> CorrectSubject:
-    return CorrectSubject(name, sentence, lambda: probe_engine(name, proposer=proposer, every_option=False, **options))
+    def make() -> OwnDrafterOnly:
+        return OwnDrafterOnly(probe_engine(name, proposer=proposer, every_option=False, **options))
+
+    return CorrectSubject(name, sentence, make)
 
 
 FAULTS = plant.faults
