@@ -91,7 +91,8 @@ def fitted(rows: Sequence[Row]) -> tuple[RoundModel, float]:
         prompt_cost=float(np.mean([row.prompt_cost for row in rows])),
         num_tokens=rows[0].output_length,
     )
-    return model, float(np.sqrt(value * (1.0 - value) / judged))
+    # All lengths were measured on the same texts: their errors do not average out.
+    return model, float(np.mean([row.acceptance_error or 0.0 for row in rows]))
 
 
 def _advice(rows: Sequence[Row]) -> Advice:

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specverify.core.errors import UsageError
+from specverify.families import workloads
 from specverify.reference.model import Model
 from specverify.reference.quantize import quantized
 from specverify.reference.subject import ReferenceSubject, reference_subject
 
 WRITE, SUMMARISE, EDIT = "write", "summarise", "edit"
-WORKLOADS = {WRITE: "open-ended writing", SUMMARISE: "summarise this document", EDIT: "edit this code"}
+WORKLOADS = {WRITE: workloads.WRITING, SUMMARISE: workloads.SUMMARY, EDIT: workloads.EDITING}
 Prompts = Sequence[tuple[int, ...]]
 
 
@@ -89,7 +90,6 @@ def load_family(name: str) -> Family:
 def _tiny() -> Family:
     """The trained family that ships with the package; beside its draft model its own first layers draft, too."""
     from specverify.families.family import END_TOKEN_ID, tiny_family
-    from specverify.families.workloads import tasks
     from specverify.reference.loading import load_shared
 
     files = tiny_family()
@@ -97,7 +97,7 @@ def _tiny() -> Family:
     target = load_shared(files.target, "float32", "auto")
 
     def prompts(workload: str, length: int, count: int) -> Prompts:
-        found = tasks(WORKLOADS[workload], count)
+        found = workloads.tasks(WORKLOADS[workload], count)
         if workload != WRITE:
             return [tuple(tokenizer.encode(task.prompt).ids) for task in found]
         # Before what is to be continued stands as much other code as the length asks for.
@@ -123,7 +123,7 @@ def _tiny() -> Family:
         prompt_lengths=(16, 64, 256, 768),
         output_length=64,
         output_lengths=(8, 32, 64, 128, 256),
-        full=Effort(seconds=2.0, min_pairs=3, num_requests=48, sample_batch=48, pass_seconds=8.0),
+        full=Effort(seconds=1.4, min_pairs=3, num_requests=96, sample_batch=96, pass_seconds=6.0),
         quick=Effort(seconds=0.6, min_pairs=2, num_requests=24, sample_batch=24, pass_seconds=2.0),
         eos_token_ids=(END_TOKEN_ID,),
         options=dict.fromkeys(("eagle", "eagle-tree", "eagle-dynamic", "medusa", "medusa-tree"), heads),

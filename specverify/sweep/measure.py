@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from specverify.core.types import Request, SamplingParams, Step, Trace
+from specverify.core.types import Request, SamplingParams, Step
 from specverify.reference.subject import ReferenceSubject
 from specverify.sweep.families import Effort, Family
 from specverify.sweep.plan import Cell
@@ -24,6 +24,7 @@ from specverify.sweep.rows import Row, Speed, row
 Clock = Callable[[], float]
 # Tokens of the runs that warm up caches and lazily made tables before anything is timed.
 _WARM_UP_TOKENS = 4
+_TREE_FACTOR = 3
 
 
 @dataclass
@@ -93,8 +94,10 @@ def measure(cell: Cell, family: Family, effort: Effort, *, growth: Any = None) -
     subject = family.subject(
         cell.proposer, num_draft_tokens=cell.num_draft_tokens, draft=cell.draft, int8=cell.int8, growth=growth
     )
-    requests = requests_of(cell, family, max(effort.num_requests, cell.batch_size))
-    steps = sample(subject, requests, effort.sample_batch)
+    # Trees gain little over chains: telling them apart takes more texts than anything else here.
+    num_requests = effort.num_requests * (_TREE_FACTOR if cell.axis == "tree" else 1)
+    requests = requests_of(cell, family, max(num_requests, cell.batch_size))
+    answers = sample(subject, requests, effort.sample_batch)
     watch, pairs = Stopwatch(clock), list[Pair]()
     for speculate in (False, True):
         subject.generate([_short(request) for request in requests[: cell.batch_size]], speculate=speculate)
@@ -102,11 +105,8 @@ def measure(cell: Cell, family: Family, effort: Effort, *, growth: Any = None) -
     begin = clock()
     while len(pairs) < effort.min_pairs or clock() - begin < effort.seconds:
         batch = _turn(requests, len(pairs), cell.batch_size)
-        plain, _ = _run(subject, batch, clock, speculate=False)
-        speculative, traces = _run(subject, batch, clock, speculate=True)
-        steps += [step for trace in traces for step in trace.steps]
-        pairs.append(Pair(plain, speculative))
-    return row(cell, steps, _speed(watch, pairs))
+        pairs.append(Pair(*(_seconds_per_token(subject, batch, clock, speculate=on) for on in (False, True))))
+    return row(cell, answers, _speed(watch, pairs))
 
 
 def requests_of(cell: Cell, family: Family, count: int) -> list[Request]:
@@ -119,13 +119,10 @@ def requests_of(cell: Cell, family: Family, count: int) -> list[Request]:
     ]
 
 
-def sample(subject: ReferenceSubject, requests: Sequence[Request], batch_size: int) -> list[Step]:
-    """Steps of all requests, decoded in large batches: what is accepted does not depend on who is decoded beside."""
-    steps: list[Step] = []
-    for first in range(0, len(requests), batch_size):
-        traces = subject.generate(requests[first : first + batch_size], speculate=True)
-        steps += [step for trace in traces for step in trace.steps]
-    return steps
+def sample(subject: ReferenceSubject, requests: Sequence[Request], batch_size: int) -> list[Sequence[Step]]:
+    """Steps of each request, decoded in large batches: what is accepted does not depend on who is decoded beside."""
+    batches = [requests[first : first + batch_size] for first in range(0, len(requests), batch_size)]
+    return [trace.steps for batch in batches for trace in subject.generate(batch, speculate=True)]
 
 
 def _speed(watch: Stopwatch, pairs: Sequence[Pair]) -> Speed:
@@ -141,14 +138,10 @@ def _speed(watch: Stopwatch, pairs: Sequence[Pair]) -> Speed:
     )
 
 
-def _run(
-    subject: ReferenceSubject, batch: Sequence[Request], clock: Clock, *, speculate: bool
-) -> tuple[float, list[Trace]]:
-    """Seconds per token, and what came out."""
+def _seconds_per_token(subject: ReferenceSubject, batch: Sequence[Request], clock: Clock, *, speculate: bool) -> float:
     start = clock()
     traces = subject.generate(batch, speculate=speculate)
-    seconds = clock() - start
-    return seconds / sum(len(trace.token_ids) for trace in traces), traces
+    return (clock() - start) / sum(len(trace.token_ids) for trace in traces)
 
 
 def _turn(requests: Sequence[Request], turn: int, size: int) -> list[Request]:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields, replace
 import numpy as np
 
 from specverify.core.types import Step
-from specverify.laws.economics import expected_tokens, measured_acceptance, request_speedup
+from specverify.laws.economics import expected_tokens, request_speedup
 from specverify.laws.tree_economics import measured_child_acceptance, tree_round_law
 from specverify.sweep.plan import Cell
 from specverify.sweep.theory import RoundModel
@@ -17,7 +17,7 @@ from specverify.sweep.theory import RoundModel
 
 @dataclass(frozen=True)
 class Row:
-    """Figures of one cell. Costs are in plain decoding steps of the same batch; errors are standard errors.
+    """Figures of one cell. Costs are in plain decoding steps of the same batch; errors are standard ones.
 
     num_drafting: rounds that drafted anything.
     acceptance: of a judged draft token; for a tree, that one of the children of a reached node is accepted.
@@ -91,11 +91,13 @@ class Speed:
     prompt: float
 
 
-def row(cell: Cell, steps: Sequence[Step], speed: Speed) -> Row:
-    """The line of this cell."""
+def row(cell: Cell, answers: Sequence[Sequence[Step]], speed: Speed) -> Row:
+    """The line of this cell. answers: the steps of each request."""
+    steps = [step for answer in answers for step in answer]
     yielded = np.array([step.num_accepted + 1 for step in steps], dtype=float)
     num_drafted = sum(step.num_draft_tokens for step in steps)
-    acceptance, error, judged, theory = _acceptance(steps)
+    acceptance, judged, theory = _acceptance(steps)
+    error = None if acceptance is None else _error([_judged(answer) for answer in answers])
     draft_cost = speed.draft * len(steps) / max(1, num_drafted)
     low, middle, high = np.quantile(speed.speedups, (0.25, 0.5, 0.75))
     decoding = theory / speed.round
@@ -109,7 +111,7 @@ def row(cell: Cell, steps: Sequence[Step], speed: Speed) -> Row:
         acceptance_error=error,
         share_accepted=(float(yielded.sum()) - len(steps)) / max(1, num_drafted),
         tokens_per_pass=float(yielded.mean()),
-        tokens_per_pass_error=float(yielded.std() / np.sqrt(len(steps))),
+        tokens_per_pass_error=_error([(sum(s.num_accepted + 1 for s in answer), len(answer)) for answer in answers]),
         tokens_per_pass_theory=theory,
         plain_tokens_per_second=speed.plain,
         tokens_per_second=speed.speculative,
@@ -152,19 +154,34 @@ def _is_chain(step: Step) -> bool:
     return step.parents is None or step.parents == tuple(range(-1, step.num_draft_tokens - 1))
 
 
-def _acceptance(steps: Sequence[Step]) -> tuple[float | None, float | None, int, float]:
-    """(acceptance, its error, tests, tokens per pass by the closed form). No acceptance where nothing was drafted."""
+def _acceptance(steps: Sequence[Step]) -> tuple[float | None, int, float]:
+    """(acceptance, tests, tokens per pass by the closed form). No acceptance where nothing was drafted."""
     drafting = [step for step in steps if step.num_draft_tokens]
     if not drafting:
-        return None, None, 0, 1.0
+        return None, 0, 1.0
+    accepted, judged = _judged(steps)
     if all(map(_is_chain, drafting)):
-        found = measured_acceptance([s.num_accepted for s in drafting], [s.num_draft_tokens for s in drafting])
         lengths = Counter(step.num_draft_tokens for step in steps)
-        total = sum(count * expected_tokens(found.value, length) for length, count in lengths.items())
-        return found.value, found.standard_error, found.num_tests, total / len(steps)
-    shapes = [(step.parents or (), step.accepted_nodes or ()) for step in steps]
-    shares, num_reached = measured_child_acceptance(shapes)
-    counts: Mapping[tuple[int, ...], int] = Counter(parents for parents, _ in shapes)
-    total = sum(count * tree_round_law(parents, shares).mean for parents, count in counts.items())
-    value = sum(step.num_accepted for step in steps) / num_reached
-    return value, float(np.sqrt(value * (1.0 - value) / num_reached)), num_reached, total / len(steps)
+        total = sum(count * expected_tokens(accepted / judged, length) for length, count in lengths.items())
+    else:
+        shapes = [(step.parents or (), step.accepted_nodes or ()) for step in steps]
+        shares, _ = measured_child_acceptance(shapes)
+        counts: Mapping[tuple[int, ...], int] = Counter(parents for parents, _ in shapes)
+        total = sum(count * tree_round_law(parents, shares).mean for parents, count in counts.items())
+    return accepted / judged, judged, total / len(steps)
+
+
+def _judged(steps: Sequence[Step]) -> tuple[int, int]:
+    """(accepted, judged) draft tokens; in a tree, the children of a node are judged together."""
+    accepted = sum(step.num_accepted for step in steps)
+    return accepted, accepted + sum(step.num_draft_tokens > 0 and step.is_rejection for step in steps)
+
+
+def _error(counts: Sequence[tuple[int, int]]) -> float:
+    """Standard error of sum / sum over requests: the rounds of one text are alike, so they do not count singly.
+
+    Source: the ratio estimator, Cochran 1977, Sampling Techniques, section 6.3.
+    """
+    values = np.array(counts, dtype=float)
+    above, below = values.sum(axis=0)
+    return float(np.sqrt(((values[:, 0] - above / below * values[:, 1]) ** 2).sum()) / below)

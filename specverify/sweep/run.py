@@ -83,7 +83,8 @@ def run(store: Store, family: Family, *, is_quick: bool, only: Sequence[str], pr
 def watched_shares(cell: Cell, family: Family, how_much: Effort) -> np.ndarray[Any, np.dtype[np.float64]]:
     """How often the child of each rank is the accepted one, from a wide tree on the cell's own requests."""
     subject = family.subject("tree", num_draft_tokens=_WATCHED.depth, growth=FixedTree(_WATCHED))
-    steps = sample(subject, requests_of(cell, family, how_much.num_requests), how_much.sample_batch)
+    answers = sample(subject, requests_of(cell, family, how_much.num_requests), how_much.sample_batch)
+    steps = [step for answer in answers for step in answer]
     shares, _ = measured_child_acceptance([(step.parents or (), step.accepted_nodes or ()) for step in steps])
     return shares
 

@@ -28,7 +28,7 @@ def step(num_drafted: int, num_accepted: int, **fields: object) -> Step:
 
 def length_row(k: int, *, acceptance: float, fixed: float, draft_cost: float, spread: float = 0.0) -> Row:
     """What a sweep of draft lengths would measure where the closed form is exact."""
-    steps = [step(k, k)] * 10
+    steps = [[step(k, k)] * 10]
     cost = 1.0 + fixed + k * draft_cost
     gained = expected_tokens(acceptance, k) / cost
     speed = replace(SPEED, speedups=[gained - spread, gained, gained + spread], round=cost, draft=k * draft_cost)
