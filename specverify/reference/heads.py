@@ -83,14 +83,17 @@ class EagleHead(Model):
 class MedusaWeights:
     """One residual block per head."""
 
-    blocks: Tensor  # [heads, hidden, hidden]
-    biases: Tensor  # [heads, hidden]
+    up: Tensor  # [heads, inner, hidden]
+    bias: Tensor  # [heads, inner]
+    down: Tensor  # [heads, hidden, inner]
 
 
 class MedusaHeads:
     """Head i guesses the token i + 2 places behind the one whose hidden state it reads, from that state alone.
 
-    The paper's heads have a matrix to the vocabulary each; these share the target's, which keeps them small.
+    The paper's heads have a block of one matrix, and a matrix to the vocabulary each. These share the target's, which
+    keeps them small; so their block has a second matrix, which can take away what the state says of the next token.
+
     Source: Cai et al. 2024, Medusa, arXiv 2401.10774, section 2.1.1.
     """
 
@@ -100,12 +103,13 @@ class MedusaHeads:
 
     @property
     def num_heads(self) -> int:
-        return self.own.blocks.shape[0]
+        return self.own.up.shape[0]
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[..., heads, vocab] for the target's last hidden states [..., hidden]."""
-        moved = torch.einsum("...i,hoi->...ho", hidden, self.own.blocks) + self.own.biases
-        return self.target.logits(hidden[..., None, :] + silu(moved))
+        inner = silu(torch.einsum("...i,hoi->...ho", hidden, self.own.up) + self.own.bias)
+        moved = torch.einsum("...hi,hoi->...ho", inner, self.own.down)
+        return self.target.logits(hidden[..., None, :] + moved)
 
 
 def standard_taps(num_layers: int) -> tuple[int, ...]:
@@ -142,8 +146,13 @@ def untrained_medusa(target: Model, *, seed: int = 0, num_heads: int = 4) -> Med
     """Heads with random weights: to train, or to be wrong with."""
     generator = torch.Generator().manual_seed(seed)
     hidden = target.config.hidden_size
-    blocks = torch.stack([random_matrix(hidden, hidden, generator) for _ in range(num_heads)])
-    return MedusaHeads(target, as_target(MedusaWeights(blocks, torch.zeros(num_heads, hidden)), target))
+    inner = 2 * hidden
+    own = MedusaWeights(
+        up=torch.stack([random_matrix(inner, hidden, generator) for _ in range(num_heads)]),
+        bias=torch.zeros(num_heads, inner),
+        down=torch.stack([random_matrix(hidden, inner, generator) * _UNTRAINED for _ in range(num_heads)]),
+    )
+    return MedusaHeads(target, as_target(own, target))
 
 
 def as_target(weights: Tree, target: Model) -> Tree:

@@ -140,7 +140,7 @@ def test_stopped_training_goes_on_to_the_same_weights(trained, tmp_path: Path) -
     )
 
     assert list(range(51, 61)) == steps
-    assert torch.equal(found["medusa"][2].own.blocks, made.own.blocks)  # type: ignore[union-attr]
+    assert torch.equal(found["medusa"][2].own.down, made.own.down)  # type: ignore[union-attr]
 
 
 def test_nothing_to_resume_is_said(trained, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
@@ -193,7 +193,9 @@ def test_perfect_heads_lose_nothing() -> None:
     model = tiny.model(dtype=torch.float32).first_layers(0)
     flat = Model(model.config, replace(model.weights, head=torch.zeros_like(model.weights.head)))
     size = model.config.hidden_size
-    heads = MedusaHeads(flat, MedusaWeights(torch.zeros(2, size, size), torch.zeros(2, size)))
+    heads = MedusaHeads(
+        flat, MedusaWeights(torch.zeros(2, size, size), torch.zeros(2, size), torch.zeros(2, size, size))
+    )
 
     assert float(medusa_loss(heads, temperature=1.0)(torch.zeros(1, 8, dtype=torch.int64))[0]) == 0.0
 
