@@ -30,20 +30,21 @@ def reference_engine(
 ) -> ReferenceSubject:
     """The reference engine, ready to be judged.
 
-    probe: a probe pair or its directory; the default pair where nothing is named. model: "tiny" instead, the trained
-      family that ships, or "smollm2", with its own first 12 layers as the draft. target, draft: checkpoint directories
-      or .gguf files instead. eagle, medusa: folders of heads that `specverify train` wrote for the target.
+    probe: a probe pair or its directory; the default pair where nothing is named. model: "probe" (that pair), "tiny"
+      (the trained family that ships) or "smollm2", with its own first 12 layers as the draft. target, draft: checkpoint
+      directories or .gguf files instead. eagle, medusa: folders of heads that `specverify train` wrote for the target.
     proposer: one of specverify.reference.subject.PROPOSERS.
     dtype: float64 for a probe pair and float32 otherwise, unless given. options: fields of ReferenceSubject;
       quantize="int8", or {"draft": "int8"}, for int8 weights.
     """
     heads = {kind: head for kind, head in (("eagle", eagle), ("medusa", medusa)) if head is not None}
     common = {"proposer": proposer, "num_draft_tokens": num_draft_tokens, "device": device, **options}
-    if model is not None:
-        if model not in _MODELS or probe is not None or target is not None:
-            raise UsageError(
-                f"model {model!r} is unknown or not the only one named; choose from {', '.join(_MODELS)}, by itself"
-            )
+    if model is not None and (probe is not None or target is not None):
+        other = "a probe pair" if target is None else "a target"
+        raise UsageError(f"model {model!r} and {other} were both given; give one of them")
+    if model not in (None, "probe"):
+        if model not in _MODELS:
+            raise UsageError(f"model {model!r} is unknown; choose from probe, {', '.join(_MODELS)}")
         if dtype is not None and dtype not in DTYPES:
             raise UsageError(f"dtype {dtype!r} is unknown; choose from {', '.join(DTYPES)}")
         return _MODELS[model](dtype=dtype or "float32", draft=draft, heads=heads, **common)

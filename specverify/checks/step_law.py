@@ -17,6 +17,7 @@ from specverify.checks.step_precision import Precision, measured_precision
 from specverify.checks.step_sample import SampledStep, sample_step
 from specverify.checks.step_scenarios import scenarios_for
 from specverify.checks.step_subject import Scenario, VerifySubject
+from specverify.checks.wording import plural
 from specverify.core.capabilities import Capability
 from specverify.core.errors import SubjectCrashed
 from specverify.core.outcomes import Finding, Kind
@@ -175,8 +176,8 @@ def _finding(
     if wrong:
         first = wrong[0]
         not_noise = (
-            f"Not noise. This is the exact law, by following every random value ({first.num_runs} paths): total "
-            f"variation {first.distance.tv:.3g}, allowed {precision.tolerance:.0e} ({precision.reason})."
+            f"Not noise. This is the exact law, by following every random value ({plural(first.num_runs, 'path')}): "
+            f"total variation {first.distance.tv:.3g}, allowed {precision.tolerance:.0e} ({precision.reason})."
         )
         cause = likely_cause(evidence.exact, first, tolerance=precision.tolerance)
         return law_finding(first, not_noise=not_noise, likely_cause=cause, others=others)

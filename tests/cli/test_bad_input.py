@@ -65,6 +65,7 @@ WRONG_CALLS = [
     (("check", "reference", "--option", "colour=red"), "colour"),
     (("check", "reference", "--option", "probe=TMP/none"), "holds no probe pair"),
     (("check", "reference", "--model", "gpt-5"), "gpt-5"),
+    (("check", "reference", "--model", "tiny", "--option", "probe=TMP/none"), "were both given"),
     (("check", "transformers", "--option", "modes=telepathy"), "telepathy"),
     (("check", "reference", "--json", "TMP/none/report.json"), "there is no folder"),
     (("explain", "kv.rejected-rows-droped"), "did you mean kv.rejected-rows-dropped"),

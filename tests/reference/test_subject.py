@@ -168,3 +168,8 @@ def test_draft_model_is_needed_for_its_proposer(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="needs a draft model"):
         reference_engine(target=target)
     assert reference_engine(target=target, proposer="n-gram").proposer == "n-gram"
+
+
+def test_the_standard_pair_has_a_name() -> None:
+    """`--model probe` says what is the default."""
+    assert reference_engine(model="probe").target is reference_engine().target
