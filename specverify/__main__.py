@@ -1,0 +1,5 @@
+"""`python -m specverify`."""
+
+from specverify.cli import main
+
+main()
