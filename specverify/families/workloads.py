@@ -93,8 +93,9 @@ _MAKERS = {WRITING: writing, SUMMARY: summary, EDITING: editing}
 def _pieces(text: str) -> Iterator[str]:
     """Consecutive lines, each piece starting at a definition."""
     piece = ""
-    for line in text.splitlines(keepends=True):
-        if len(piece) + len(line) > _LONGEST or (_defines(line) and len(piece) > _LONGEST // 2):
+    for line in [*text.splitlines(keepends=True), ""]:
+        is_end = not line or len(piece) + len(line) > _LONGEST or (_defines(line) and len(piece) > _LONGEST // 2)
+        if is_end:
             if len(piece) >= _SHORTEST and _defines(piece):
                 yield textwrap.dedent(piece)
             piece = ""

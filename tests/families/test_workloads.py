@@ -12,8 +12,7 @@ from specverify.reference.training.corpus import standard_library
 
 FILES = {
     "a.py": "class Store:\n    def __init__(self, path, mode):\n        self.path = path\n        self.mode = mode\n\n"
-    "    def load(self, path):\n        with open(path, self.mode) as file:\n            return file.read(path)\n\n"
-    "    def close(self):\n        self.path = None\n" + "        self.mode = None\n" * 8 + "def main():\n    pass\n"
+    "    def load(self, path):\n        with open(path, self.mode) as file:\n            return file.read(path)\n"
 }
 
 

@@ -38,6 +38,7 @@ def run(proposer: Proposer, sampling: SamplingParams, *, new_tokens: int = 24, k
     ("text", "wanted", "found"),
     [
         ([1, 2, 3, 9, 1, 2, 3], 2, [9, 1]),
+        ([1, 2, 3, 4, 9, 2, 3, 4, 8, 1, 2, 3, 4], 2, [9, 2]),
         ([7, 2, 3, 5, 1, 2, 3, 6, 4, 2, 3], 3, [6, 4, 2]),
         ([1, 2, 8, 4, 2, 9, 2], 2, [9, 2]),
         ([4, 4, 4], 3, [4]),
@@ -45,10 +46,10 @@ def run(proposer: Proposer, sampling: SamplingParams, *, new_tokens: int = 24, k
         ([5], 3, []),
         ([6, 7, 6], 0, []),
     ],
-    ids=["longest", "latest of the longest", "shorter", "repeats", "nothing", "one token", "none wanted"],
+    ids=["longest", "beyond 3", "latest of the longest", "shorter", "repeats", "nothing", "one token", "none wanted"],
 )
 def test_ngram_copies_what_followed_the_longest_suffix(text: list[int], wanted: int, found: list[int]) -> None:
-    """The longest suffix (up to 3) wins over a later but shorter match; of equal ones the latest wins."""
+    """The longest suffix (up to 10) wins over a later but shorter match; of equal ones the latest wins."""
     assert found == NgramProposer().continuation(text, wanted)
 
 

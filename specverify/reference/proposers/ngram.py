@@ -18,7 +18,7 @@ class NgramProposer:
 
     name = "n-gram"
 
-    def __init__(self, *, longest: int = 3, shortest: int = 1) -> None:
+    def __init__(self, *, longest: int = 10, shortest: int = 1) -> None:
         self.longest = longest
         self.shortest = shortest
 
@@ -34,14 +34,19 @@ class NgramProposer:
 
     def continuation(self, token_ids: list[int], num_tokens: int) -> list[int]:
         """Up to num_tokens tokens that followed the suffix earlier in the text; empty where nothing matches."""
-        length = len(token_ids)
-        for size in range(min(self.longest, length - 1), self.shortest - 1, -1):
-            suffix = token_ids[length - size :]
-            for end in range(length - 1, size - 1, -1):
-                # The last token first: it differs almost everywhere, and then no slice is made.
-                if token_ids[end - 1] == suffix[-1] and token_ids[end - size : end] == suffix:
-                    return token_ids[end : end + num_tokens]
-        return []
+        length, best_size, best_end = len(token_ids), self.shortest - 1, 0
+        for end in range(length - 1, 0, -1):
+            # The last token first: it differs almost everywhere.
+            if token_ids[end - 1] != token_ids[-1]:
+                continue
+            size, most = 1, min(self.longest, end)
+            while size < most and token_ids[end - 1 - size] == token_ids[length - 1 - size]:
+                size += 1
+            if size > best_size:
+                best_size, best_end = size, end
+            if size == self.longest:
+                break
+        return token_ids[best_end : best_end + num_tokens] if best_end else []
 
     def commit(self, batch: Batch, accepted: Sequence[Sequence[int]]) -> None:
         pass
