@@ -96,7 +96,8 @@ def sequence_law_exact(subject: Any, context: CheckContext) -> Iterator[Finding]
 
 def _defaults(subject: Any, context: CheckContext) -> Sequence[Scenario]:
     prompts = evidence.standard_prompts(subject, context)
-    return default_scenarios(prompts, (subject.checkpoint.eos_token_id,))
+    has_trees = Capability.DRAFT_TREE in subject.capabilities
+    return default_scenarios(prompts, (subject.checkpoint.eos_token_id,), has_trees=has_trees)
 
 
 def _judge(subject: Any, scenario: Scenario, context: CheckContext) -> _Judged | Finding:

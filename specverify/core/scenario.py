@@ -11,6 +11,25 @@ from specverify.core.types import Request, SamplingParams
 
 EOS_OPTION = "eos_token_ids"
 _EXACT_TOKENS = 3
+_THREE, _TWO = SamplingParams(top_k=3), SamplingParams(top_k=2)
+# name, option, sampling, whether end tokens are given, new tokens
+_Exact = tuple[str, str, SamplingParams, bool, int]
+EXACT: tuple[_Exact, ...] = (
+    ("top-k 3", "", _THREE, False, _EXACT_TOKENS),
+    ("temperature 0.7", "temperature", replace(_THREE, temperature=0.7), False, _EXACT_TOKENS),
+    ("top-p 0.7", "top_p", replace(_THREE, top_p=0.7), False, _EXACT_TOKENS),
+    ("repetition penalty 1.5", "repetition_penalty", replace(_THREE, repetition_penalty=1.5), False, _EXACT_TOKENS),
+    ("end token", EOS_OPTION, _THREE, True, _EXACT_TOKENS),
+)
+# Trees have more paths: two levels of siblings with two tokens to choose from, or one level with three.
+EXACT_TREES: tuple[_Exact, ...] = (
+    ("top-k 3 (one level)", "", _THREE, False, 2),
+    ("temperature 0.7", "temperature", replace(_TWO, temperature=0.7), False, _EXACT_TOKENS),
+    ("top-p 0.7 (one level)", "top_p", replace(_THREE, top_p=0.7), False, 2),
+    ("repetition penalty 1.2", "repetition_penalty", replace(_TWO, repetition_penalty=1.2), False, _EXACT_TOKENS),
+    ("end token", EOS_OPTION, _TWO, True, _EXACT_TOKENS),
+    ("top-k 2 (two levels)", "", _TWO, False, _EXACT_TOKENS),
+)
 
 
 class Purpose(enum.Enum):
@@ -82,20 +101,21 @@ def scenarios_of(subject: object, purpose: Purpose, *, default: Sequence[Scenari
 
 
 def default_scenarios(
-    prompts: Sequence[tuple[int, ...]], eos_token_ids: tuple[int, ...], *, max_new_tokens: int = 48
+    prompts: Sequence[tuple[int, ...]],
+    eos_token_ids: tuple[int, ...],
+    *,
+    max_new_tokens: int = 48,
+    has_trees: bool = False,
 ) -> tuple[Scenario, ...]:
     """Scenarios for any engine that has loaded a probe pair: plain sampling, each option by itself, end tokens.
 
     The exact scenarios use the first prompt and a small top-k: that bounds the number of paths in any vocabulary.
+    has_trees: the engine drafts trees, which takes yet smaller ones.
     """
     streams = tuple(prompts)
-    short = streams[:1]
 
     def stream(name: str, option: str, sampling: SamplingParams, eos: tuple[int, ...] = ()) -> Scenario:
         return Scenario(name, Purpose.STREAM, sampling, streams, max_new_tokens, eos, option)
-
-    def exact(name: str, option: str, sampling: SamplingParams, eos: tuple[int, ...] = ()) -> Scenario:
-        return Scenario(name, Purpose.EXACT, sampling, short, _EXACT_TOKENS, eos, option)
 
     return (
         Scenario("greedy", Purpose.GREEDY, SamplingParams(temperature=0.0), streams, max_new_tokens),
@@ -105,9 +125,8 @@ def default_scenarios(
         stream("top-p 0.8", "top_p", SamplingParams(top_p=0.8)),
         stream("repetition penalty 1.3", "repetition_penalty", SamplingParams(repetition_penalty=1.3)),
         stream("end token", EOS_OPTION, SamplingParams(), eos_token_ids),
-        exact("top-k 3", "", SamplingParams(top_k=3)),
-        exact("temperature 0.7", "temperature", SamplingParams(top_k=3, temperature=0.7)),
-        exact("top-p 0.7", "top_p", SamplingParams(top_k=3, top_p=0.7)),
-        exact("repetition penalty 1.5", "repetition_penalty", SamplingParams(top_k=3, repetition_penalty=1.5)),
-        exact("end token", EOS_OPTION, SamplingParams(top_k=3), eos_token_ids),
+        *(
+            Scenario(name, Purpose.EXACT, sampling, streams[:1], num_tokens, eos_token_ids if ends else (), option)
+            for name, option, sampling, ends, num_tokens in (EXACT_TREES if has_trees else EXACT)
+        ),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,13 +25,7 @@ _STREAM_TOKENS = 48
 # Prefill's token, two draft tokens and a bonus token, or a rejection and what follows it.
 _EXACT_TOKENS = 4
 _EXACT_OPTION_TOKENS = 3
-# Trees have more paths: two levels of siblings with two tokens to choose from, or one level with three.
 _NARROW = SamplingParams(top_k=2)
-_TREES_EXACT = (
-    ("repetition penalty 1.5", "repetition_penalty", replace(_NARROW, repetition_penalty=1.5), (), 3),
-    ("top-k 3, one level", "", SamplingParams(top_k=3), (), 2),
-    ("top-k 2, two levels", "", _NARROW, (), 3),
-)
 
 
 def probe_engine(
@@ -53,7 +47,13 @@ def scenarios(pair: ProbePair, proposer: str, *, every_option: bool) -> tuple[Sc
     is_likely_to_end = proposer != "n-gram"
     prompts = pair.prompts if is_likely_to_end else pair.lookup_prompts
     ends = (pair.eos_token_id,)
-    streams = default_scenarios(prompts, ends, max_new_tokens=_STREAM_TOKENS)
+    has_trees = proposer in (*TREES, *HEAD_TREES)
+    standard = default_scenarios(prompts, ends, max_new_tokens=_STREAM_TOKENS, has_trees=has_trees)
+    streams = tuple(scenario for scenario in standard if scenario.purpose is not Purpose.EXACT)
+    if has_trees:
+        # Of the options, penalties are what siblings can spoil.
+        options = ("", "repetition_penalty") if every_option else ("",)
+        return (*streams, *(one for one in standard if one.purpose is Purpose.EXACT and one.option in options))
     penalised = replace(_NARROW, repetition_penalty=1.5)
     few = _EXACT_OPTION_TOKENS
     exact = (
@@ -64,16 +64,9 @@ def scenarios(pair: ProbePair, proposer: str, *, every_option: bool) -> tuple[Sc
         # Last, because it has the most paths.
         ("top-k 2", "", _NARROW, (), _EXACT_TOKENS),
     )
-    if proposer in (*TREES, *HEAD_TREES):
-        trees = _TREES_EXACT if every_option else _TREES_EXACT[1:]
-        return (*_without_exact(streams), *(_exact(prompts, *one) for one in trees))
     # An end token inside a draft of two is the shortest scenario with a rollback in the middle of the call.
     wanted = exact if every_option else exact[3:4] if is_likely_to_end else exact[-1:]
-    return (*_without_exact(streams), *(_exact(prompts, *one) for one in wanted))
-
-
-def _without_exact(scenarios: Sequence[Scenario]) -> Iterator[Scenario]:
-    return (scenario for scenario in scenarios if scenario.purpose is not Purpose.EXACT)
+    return (*streams, *(_exact(prompts, *one) for one in wanted))
 
 
 def _exact(
@@ -125,7 +118,7 @@ def with_cache(cache: type) -> type:
 
 
 class OwnDrafterOnly:
-    """A subject in which no standard drafter can be put: what these do to the engine is seen with its other drafters."""
+    """A subject in which no standard drafter can be put: what those do is seen with other engines."""
 
     def __init__(self, subject: Any) -> None:
         self._subject = subject

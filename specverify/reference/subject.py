@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from specverify.core.capabilities import Capability
 from specverify.core.errors import UsageError
-from specverify.core.scenario import Scenario, default_scenarios
+from specverify.core.scenario import Scenario
 from specverify.core.types import Request, Trace
 from specverify.reference.cached_model import prefill_rows, score
 from specverify.reference.draft_scores import draft_scores
@@ -47,6 +47,7 @@ from specverify.reference.proposers import (
     TreeProposer,
 )
 from specverify.reference.recorder import to_numpy
+from specverify.reference.scenarios import probe_scenarios
 from specverify.reference.tree import standard_topology
 from specverify.reference.verifiers import Verifier
 from specverify.reference.verifiers.lossy import LossyRule, lossy_rule, num_siblings
@@ -68,6 +69,8 @@ TREES: Mapping[str, Callable[[int], Growth]] = {
 }
 PROPOSERS = (*MODEL_PROPOSERS, "n-gram", *TREES, *HEAD_PROPOSERS)
 _WITHOUT_LAW = ("n-gram", "tree-top", "tree-dynamic", *HEADS_WITHOUT_LAW)
+# Prompt lookup runs no model; scripts change what the model says, by turns.
+_WITHOUT_SCORE = ("n-gram", "anti", "alternating")
 _CAPABILITIES = frozenset(
     {
         Capability.GENERATE,
@@ -155,7 +158,7 @@ class ReferenceSubject:
             shown.add(Capability.DRAFT_KV)
         if self.proposer in (*TREES, *HEAD_TREES):
             shown.add(Capability.DRAFT_TREE)
-        if self.proposer != "n-gram":
+        if self.proposer not in _WITHOUT_SCORE:
             shown.add(Capability.DRAFT_SCORE)
         if self.record_kv_rows:
             shown.add(Capability.KV_ROWS)
@@ -180,9 +183,8 @@ class ReferenceSubject:
         """The situations it is to be judged in; prompt lookup gets prompts in which it finds something."""
         if self.own_scenarios is not None or self.checkpoint is None:
             return self.own_scenarios or ()
-        pair = self.checkpoint
-        prompts = pair.lookup_prompts if self.proposer == "n-gram" else pair.prompts
-        return default_scenarios(prompts, (pair.eos_token_id,))
+        has_trees = Capability.DRAFT_TREE in self.capabilities
+        return probe_scenarios(self.checkpoint, has_trees=has_trees, looks_up=self.proposer == "n-gram")
 
     @property
     def lossy_by_design(self) -> str:

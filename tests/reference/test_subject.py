@@ -173,3 +173,18 @@ def test_draft_model_is_needed_for_its_proposer(tmp_path: Path) -> None:
 def test_the_standard_pair_has_a_name() -> None:
     """`--model probe` says what is the default."""
     assert reference_engine(model="probe").target is reference_engine().target
+
+
+@pytest.mark.parametrize("proposer", ["anti", "alternating"])
+def test_scripted_drafts_are_not_a_models_law(proposer: str) -> None:
+    """What a script makes of the law changes by turns: it cannot be computed afresh, and is not offered."""
+    assert Capability.DRAFT_SCORE not in reference_engine(proposer=proposer).capabilities
+
+
+@pytest.mark.parametrize("proposer", ["tree", "eagle-tree"])
+def test_trees_are_asked_for_little_at_once(proposer: str) -> None:
+    """Every path of a call must stay countable: no tree of two levels with three tokens to choose from."""
+    exact = scenarios_of(reference_engine(proposer=proposer), Purpose.EXACT)
+
+    assert {(one.sampling.top_k, one.max_new_tokens) for one in exact} == {(3, 2), (2, 3)}
+    assert {"", "temperature", "top_p", "repetition_penalty", "eos_token_ids"} == {one.option for one in exact}
