@@ -28,6 +28,17 @@ def trial_cases(*, has_draft_law: bool, is_tree: bool = False) -> list[tuple[Ver
     ]
 
 
+def alike_cases(*, has_draft_law: bool) -> list[tuple[VerifyInput, VerifyOutput]]:
+    """Two cases with one law in every row: everything accepted, nothing accepted. A function that reads a wrong row
+    may fail on the other cases, whose rows differ; these it survives.
+    """
+    draft = _peaked(6, 6, 6) if has_draft_law else None
+    return [
+        (VerifyInput((6, 6, 6), draft, _peaked(6, 6, 6, 6)), VerifyOutput((6, 6, 6, 6), 3)),
+        (VerifyInput((6, 6, 6), draft, _peaked(9, 9, 9, 9)), VerifyOutput((9,), 0)),
+    ]
+
+
 def _tree_cases(*, has_draft_law: bool) -> list[tuple[VerifyInput, VerifyOutput]]:
     parents, tokens = (-1, -1, 1, 2), (6, 5, 7, 8)
     draft = _peaked(*tokens) if has_draft_law else None

@@ -7,12 +7,12 @@ rule the function uses. The first way of calling under which that outcome comes 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from specverify.adapters.function_arrays import as_nested
-from specverify.adapters.function_cases import certain_case, trial_cases, whole_step_cases
+from specverify.adapters.function_cases import alike_cases, certain_case, trial_cases, whole_step_cases
 from specverify.adapters.function_dialect import Dialect, ReturnForm
 from specverify.adapters.function_forms import infer_form, structural_form
 from specverify.adapters.function_kinds import annotated_kinds, kind_pairs, parameter_kinds, rng_kinds
@@ -52,9 +52,23 @@ def settle(
     read. Raises UsageError where there is none, quoting what the function said to the likeliest ways.
     """
     errors: list[tuple[str, str]] = []
+    ways = list(_ways(function, base, left_open))
+    found = _best(call, ways, left_open, errors)
+    if found is None and not base.takes_trees and not base.drafts_itself:
+        found = _best(call, ways, left_open, [], alike=True)
+    if found is None:
+        raise UsageError(_no_way(name, base, errors))
+    return found
+
+
+def _best(
+    call: Callable[[Dialect, VerifyInput, RandomSource], Any], ways: Sequence[Dialect], left_open: Open,
+    errors: list[tuple[str, str]], *, alike: bool = False,
+) -> Dialect | None:  # fmt: skip
+    """The way whose answers fit most trial cases, the likelier one where two fit alike. alike: the cases to try."""
     best: tuple[int, Dialect] | None = None
-    for dialect in _ways(function, base, left_open):
-        answers, error = _try(call, dialect)
+    for dialect in ways:
+        answers, error = _try(call, dialect, alike=alike)
         if error:
             errors.append((_way(dialect), error))
             continue
@@ -66,20 +80,23 @@ def settle(
             best = (matches, replace(dialect, returns=form))
         if matches == _NUM_TRIALS:
             break
-    if best is None:
-        raise UsageError(_no_way(name, base, errors))
-    return best[1]
+    return None if best is None else best[1]
 
 
 def _try(
-    call: Callable[[Dialect, VerifyInput, RandomSource], Any], dialect: Dialect
+    call: Callable[[Dialect, VerifyInput, RandomSource], Any], dialect: Dialect, *, alike: bool
 ) -> tuple[list[tuple[Any, VerifyInput, VerifyOutput]], str]:
     """The answers to those trial cases that the function survives; what it said to the first where it survives none."""
     answers = []
     first_error = ""
     has_draft_law = dialect.takes_draft_law or not dialect.roles
-    cases = trial_cases(has_draft_law=has_draft_law, is_tree=dialect.takes_trees)
-    for seed, (case, expected) in enumerate(whole_step_cases() if dialect.drafts_itself else cases):
+    if alike:
+        cases = alike_cases(has_draft_law=has_draft_law)
+    elif dialect.drafts_itself:
+        cases = whole_step_cases()
+    else:
+        cases = trial_cases(has_draft_law=has_draft_law, is_tree=dialect.takes_trees)
+    for seed, (case, expected) in enumerate(cases):
         try:
             value = call(dialect, case, NativeSource(seed))
         except UsageError as error:

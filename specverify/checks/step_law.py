@@ -51,7 +51,8 @@ class _Evidence:
     kind=Kind.STATISTICAL,
     exercised_by=(Exercised("cases-with-a-rejection"), Exercised("cases-with-all-accepted")),
     catches=(
-        "verify-ratio-inverted", "verify-always-accepts", "verify-resamples-from-target", "verify-residual-not-clipped",
+        "verify-ratio-inverted", "verify-accept-row-early", "verify-always-accepts",
+        "verify-resamples-from-target", "verify-residual-not-clipped",
         "verify-residual-inverted", "verify-residual-argmax", "verify-residual-of-wrong-row",
         "verify-rejected-token-excluded", "verify-uniform-reused", "verify-residual-floor", "verify-bonus-of-last-row",
         "verify-bonus-argmax", "verify-target-rows-shifted", "verify-draft-rows-shifted", "verify-draft-temperature",

@@ -72,6 +72,13 @@ def _residual_in_place(self: Any, draft: Rows, target: Rows, i: int, token: int)
     return mass
 
 
+def _residual_or_crash(self: Any, draft: Rows, target: Rows, i: int, token: int) -> Law:
+    mass: Law = np.maximum(target[i] - draft[i], 0.0)
+    if not mass.any():
+        raise ValueError("probabilities sum to 0")
+    return mass
+
+
 def _unguarded_inverse_cdf(self: Any, mass: Law, rng: np.random.Generator) -> int:
     """In float32 the running sum may end below 1, and then the token after the last wins."""
     cumulative = np.cumsum((mass / mass.sum()).astype(np.float32) * np.float32(1.0 - 2e-7))
@@ -81,6 +88,10 @@ def _unguarded_inverse_cdf(self: Any, mass: Law, rng: np.random.Generator) -> in
 FAULTS: tuple[Fault, ...] = (
     _fault("verify-ratio-inverted", "accepts with draft / target instead of target / draft", _SWAPPED_NAMES,
            accept_ratio=lambda self, draft, target, i, token: _ratio(draft[i, token], target[i, token])),
+    _fault("verify-accept-row-early", "tests each draft token against the target row of the next position, and crashes "
+           "where it so rejects a token that has no residual", "ohdearquant/lattice#243",
+           accept_ratio=lambda self, draft, target, i, token: _ratio(target[i + 1, token], draft[i, token]),
+           residual_mass=_residual_or_crash),
     _fault("verify-always-accepts", "keeps every draft token", "huggingface/transformers#28508",
            accept_ratio=lambda self, draft, target, i, token: np.inf),
     _fault("verify-uniform-is-zero", "compares with the uniform 0 instead of a drawn one",

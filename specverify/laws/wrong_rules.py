@@ -56,6 +56,18 @@ def with_accept(accept_of: Callable[[Rows, Rows], Rows]) -> StepRule:
     return rule_of(parts)
 
 
+def with_accept_row(shift: int) -> StepRule:
+    """The right rule, but each draft token is tested against the target row so many positions on."""
+
+    def parts(tokens: list[int], draft: Rows, target: Rows) -> Parts:
+        positions = np.arange(len(tokens))
+        _, residual, bonus = correct_parts(tokens, draft, target)
+        rows = np.clip(positions + shift, 0, len(tokens))
+        return accept_ratio(draft[positions, tokens], target[rows, tokens]), residual, bonus
+
+    return rule_of(parts)
+
+
 def with_replacement(mass_of: Callable[[list[int], Rows, Rows], Rows]) -> StepRule:
     """The right rule with another mass for the replacement of a rejected token, [k, vocab]; normalised here.
 

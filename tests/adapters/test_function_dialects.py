@@ -335,3 +335,27 @@ def test_whole_step_that_drafts_by_itself():
 
     assert subject.drafts_itself
     assert subject.dialect.returns.names == ("token_ids", "num_accepted")
+
+
+def next_target_row(draft_ids, q, p, rng):
+    """Tests against the row of the next position; where that rejects by mistake there may be no residual."""
+    for position, token in enumerate(int(token) for token in draft_ids):
+        if rng.random() * q[position][token] >= p[position + 1][token]:
+            mass = np.maximum(np.asarray(p[position]) - np.asarray(q[position]), 0.0)
+            if not mass.any():
+                raise ValueError("probabilities sum to 0")
+            return [*draft_ids[:position], int(rng.choice(len(mass), p=mass / mass.sum()))], position
+    return [*draft_ids, int(rng.choice(p.shape[1], p=p[-1]))], len(draft_ids)
+
+
+def test_a_function_that_reads_a_wrong_row_is_understood():
+    """It crashes on every trial case whose rows differ; how to call it is still found out, so that it can be judged."""
+    subject = FunctionSubject(next_target_row)
+
+    assert subject.dialect.returns.names == ("token_ids", "num_accepted")
+    with pytest.raises(ValueError, match="sum to 0"):
+        next_target_row(*_arguments_of(trial_cases(has_draft_law=True)[0][0]))
+
+
+def _arguments_of(case: Any) -> tuple[Any, ...]:
+    return np.array(case.draft_token_ids), case.draft_probs, case.target_probs, np.random.default_rng(0)

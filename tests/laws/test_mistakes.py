@@ -14,7 +14,8 @@ from specverify.laws.wrong_rules import bfloat16_rounded
 
 NAMES = [mistake.name for mistake in MISTAKES]
 # Wrong only where a step has a second draft token.
-NEEDS_TWO = {"uniform-shared-by-positions", "draft-rows-late", "block-stops-at-first"}
+NEEDS_TWO = {"uniform-shared-by-positions", "accept-row-late", "draft-rows-late", "block-stops-at-first"}
+ACCEPT_ROW = {"accept-row-early": 1, "accept-row-late": -1}
 
 
 class Choices:
@@ -124,7 +125,8 @@ def broken_chain(name, *, choices, tokens, q, p):
     for i, token in enumerate(tokens):
         if name != "uniform-shared-by-positions":
             low, high = 0.0, 1.0
-        edge = min(max(threshold(name, i, q[i][token], p[i][token]), low), high)
+        tested = p[max(i + ACCEPT_ROW.get(name, 0), 0)]
+        edge = min(max(threshold(name, i, q[i][token], tested[token]), low), high)
         accepted = choices.choose([(edge - low) / (high - low), (high - edge) / (high - low)]) == 0
         if accepted:
             high = edge
@@ -143,6 +145,8 @@ def broken_chain(name, *, choices, tokens, q, p):
         bonus = p[-2]
     if name == "bonus-argmax":
         bonus = np.eye(len(bonus))[bonus.argmax()]
+    if name == "bonus-at-other-temperature":
+        (bonus,) = softened([bonus], 1.1)
     return (*tokens, choices.choose(bonus / bonus.sum()))
 
 
