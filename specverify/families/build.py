@@ -1,4 +1,4 @@
-"""Makes the tiny family: `python -m specverify.families.build FOLDER`. About 15 minutes of one core.
+"""Makes the tiny family: `python -m specverify.families.build FOLDER`. About 20 minutes of one core.
 
 A byte-level vocabulary, a target of four layers trained on the standard library's sources and on the tasks of
 specverify.families.workloads, and what drafts for it. Only files that the split does not hold out are read. What is
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -28,7 +28,7 @@ from specverify.reference.training.corpus import Corpus, standard_library
 from specverify.reference.training.loop import Figures, OnStep, Settings, Windows, train
 from specverify.reference.training.losses import target_loss
 from specverify.reference.training.run import STATE_FILE, Plan, draft_config, train_for
-from specverify.reference.weights import random_weights, rounded, trainable, write_checkpoint
+from specverify.reference.weights import random_weights, rounded, trainable, write_checkpoint, write_json
 
 VOCAB_SIZE = 768
 MAX_POSITIONS = 1024
@@ -45,23 +45,25 @@ TARGET = ModelConfig(
     rope=RopeConfig(theta=100_000.0, original_max_positions=MAX_POSITIONS),
     eos_token_ids=(END_TOKEN_ID,),
 )
-COPYING_SETTINGS = Settings(num_steps=250, num_rows=16, length=96, learning_rate=1e-3)
-TARGET_SETTINGS = Settings(num_steps=1500, num_rows=10, length=192, learning_rate=2e-3)
+COPYING_SETTINGS = Settings(num_steps=400, num_rows=16, length=96, learning_rate=1e-3)
+TARGET_SETTINGS = Settings(num_steps=3000, num_rows=10, length=192, learning_rate=2e-3)
 # Two layers, because one cannot copy.
 PLANS = {
     "draft": (
         Plan("draft", num_layers=2, hidden_size=64),
-        Settings(num_steps=600, num_rows=10, length=192, learning_rate=6e-3),
+        Settings(num_steps=900, num_rows=10, length=192, learning_rate=6e-3),
     ),
-    "eagle": (Plan("eagle"), Settings(num_steps=400, num_rows=10, length=192, learning_rate=4e-3)),
-    "medusa": (Plan("medusa"), Settings(num_steps=300, num_rows=10, length=192, learning_rate=4e-3)),
+    "eagle": (Plan("eagle"), Settings(num_steps=700, num_rows=10, length=192, learning_rate=4e-3)),
+    "medusa": (Plan("medusa"), Settings(num_steps=400, num_rows=10, length=192, learning_rate=4e-3)),
 }
 EARLY_EXIT, EARLY_EXIT_WEIGHT = 2, 0.2
 STORED = torch.float16
 # Shares of a batch's rows.
 _TEXT = "text"
-_SHARES = {_TEXT: 0.6, workloads.EDITING: 0.25, workloads.SUMMARY: 0.15}
+_SHARES = {_TEXT: 0.45, workloads.EDITING: 0.33, workloads.SUMMARY: 0.22}
 _TASK_PASSES = 3
+# An answer's tokens are few, and each must be nearly sure for a copy to go on.
+_ANSWER_EMPHASIS = 3.0
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,26 @@ class Mixture:
                 token_ids += draws.choice(self.tasks[kind])
             rows.append(torch.tensor(token_ids[:length]))
         return torch.stack(rows)
+
+
+def emphasis(token_ids: Tensor) -> Tensor:
+    """What each token counts in the target's training, [rows, length]: answers more than text, requests nothing.
+
+    Requests come from users. A model that learns to write them puts one behind most functions and answers it itself,
+    so that its open-ended writing is edits and outlines, and copies as much.
+    """
+    end, edit, outline, result = range(len(workloads.SPECIAL_TOKENS))
+    places = torch.arange(token_ids.shape[1]).expand_as(token_ids)
+
+    def latest(*kinds: int) -> Tensor:
+        """Place of the latest of these tokens before each place; -1 where there was none."""
+        is_one = torch.isin(token_ids, torch.tensor(kinds))
+        return torch.where(is_one, places, -1).cummax(dim=1).values.roll(1, 1).index_fill(1, torch.tensor([0]), -1)
+
+    is_answer = latest(result, outline) > latest(end)
+    is_request = (latest(edit) > latest(result)) | torch.isin(token_ids, torch.tensor([edit, outline, result]))
+    counts = torch.where(is_answer, _ANSWER_EMPHASIS, 1.0)
+    return counts.masked_fill(is_request, 0.0)
 
 
 def make_tokenizer(corpus: Corpus) -> Tokenizer:
@@ -130,10 +152,18 @@ def make_target(mixture: Mixture, folder: Path, tokenizer_file: Path, on_step: O
     settings, state = mixture.settings, folder / STATE_FILE
     resume = state.is_file()
     weights = copying_weights(TARGET, settings.seed, on_step, is_learnt=not resume)
-    loss = target_loss(Model(TARGET, weights), early_exit=EARLY_EXIT, weight=EARLY_EXIT_WEIGHT)
+    model = Model(TARGET, weights)
+    loss = target_loss(model, early_exit=EARLY_EXIT, weight=EARLY_EXIT_WEIGHT, emphasis=emphasis)
     train(weights, loss, mixture.batch, settings, state_file=state, resume=resume, purpose="target", on_step=on_step)
     write_checkpoint(folder, Model(TARGET, rounded(weights, STORED)), tokenizer_file=tokenizer_file, dtype=STORED)
+    write_json(folder / "training.json", target_notes())
     state.unlink()
+
+
+def target_notes() -> dict[str, object]:
+    """How the target was made, in the words of the files beside the draft and the heads."""
+    settings = {"copying": asdict(COPYING_SETTINGS), "settings": asdict(TARGET_SETTINGS)}
+    return {"kind": "target", "notes": {**settings, "shares": _SHARES, "torch": str(torch.__version__)}}
 
 
 def build(folder: Path) -> None:

@@ -13,18 +13,21 @@ from specverify.core.types import Request, SamplingParams
 from specverify.families.family import END_TOKEN_ID, tiny_family
 from specverify.families.workloads import EDITING, SPECIAL_TOKENS, SUMMARY, WRITING
 from specverify.reference.subject import PROPOSERS
-from specverify.reference.training.measure import Acceptance, greedy_acceptance
+from specverify.reference.training.measure import Acceptance, acceptance
 
-NUM_PROMPTS, NUM_DRAFT_TOKENS = 24, 4
+NUM_PROMPTS, NUM_DRAFT_TOKENS, NUM_TOKENS = 32, 4, 48
 MEGABYTE = 1_000_000
 
 
 @lru_cache
-def accepted(proposer: str, workload: str) -> Acceptance:
+def accepted(proposer: str, workload: str, temperature: float = 0.0) -> Acceptance:
     subject = reference_engine(
         model="tiny", proposer=proposer, num_draft_tokens=NUM_DRAFT_TOKENS, record_probs=False, record_kv_rows=False
     )
-    return greedy_acceptance(subject, tiny_family().prompts(workload, NUM_PROMPTS))
+    sampling, end = SamplingParams(temperature), (END_TOKEN_ID,)
+    prompts = enumerate(tiny_family().prompts(workload, NUM_PROMPTS))
+    asked = [Request(prompt, NUM_TOKENS, sampling, seed=seed, eos_token_ids=end) for seed, prompt in prompts]
+    return acceptance(subject.generate(asked, speculate=True))
 
 
 def test_family_is_small_enough_to_ship() -> None:
@@ -46,13 +49,16 @@ def test_eagle_is_accepted_more_often_than_medusa(workload: str) -> None:
     assert accepted("eagle", workload).rate > accepted("medusa", workload).rate
 
 
+@pytest.mark.parametrize("temperature", [0.7, 1.0])
 @pytest.mark.parametrize("workload", [SUMMARY, EDITING])
-def test_lookup_pays_where_the_prompt_holds_the_answer(workload: str) -> None:
-    """Clearly more tokens accepted a step than in open-ended writing, where so small a model soon repeats itself too.
+def test_lookup_pays_where_the_prompt_holds_the_answer(workload: str, temperature: float) -> None:
+    """At least 4 times as many tokens accepted a step as in open-ended writing.
 
-    Measured: 1.8 times when it summarises, 2.5 times when it edits.
+    Measured: .40 writing, 2.39 summarising, 2.44 editing; at temperature 1 .13, 2.13 and 1.62. At temperature 0 so
+    small a model repeats itself when it writes, and that is looked up, too: 1.06, 2.42 and 2.90.
     """
-    assert accepted("n-gram", workload).per_step >= 1.5 * accepted("n-gram", WRITING).per_step
+    writing, copying = (accepted("n-gram", kind, temperature).per_step for kind in (WRITING, workload))
+    assert copying >= 4.0 * writing
 
 
 @pytest.mark.parametrize("proposer", PROPOSERS)

@@ -13,6 +13,8 @@ from specverify.reference.proposers.base import Drafts
 class NgramProposer:
     """Copies what followed the latest earlier occurrence of the longest matching suffix. No model, no law.
 
+    longest, shortest: tokens of the suffix. Matches of more than 10 are as good as one of 10 (measured on edits).
+
     Source: Saxena 2023, "Prompt lookup decoding"; the same as transformers' prompt_lookup_num_tokens in kind.
     """
 

@@ -21,19 +21,23 @@ Loss = Callable[[Tensor], tuple[Tensor, Figures]]
 _DECAY = 0.8
 
 
-def target_loss(model: Model, *, early_exit: int, weight: float) -> Loss:
+def target_loss(model: Model, *, early_exit: int, weight: float, emphasis: Callable[[Tensor], Tensor]) -> Loss:
     """Entropy of the next token, plus `weight` times that of an exit in front of layer `early_exit`.
 
+    emphasis: from token ids, how much it counts to know each of them, [rows, length].
     Source of the exit: Elhoushi et al. 2024, LayerSkip, arXiv 2404.16710, section 4.1.
     """
 
     def loss(token_ids: Tensor) -> tuple[Tensor, Figures]:
         tapped = {early_exit: token_ids}
         hidden = run(model, token_ids[:, :-1], tapped=tapped)
-        wanted = token_ids[:, 1:].flatten()
-        last = cross_entropy(model.logits(hidden).flatten(0, 1), wanted)
-        left = model.norm(tapped[early_exit], model.weights.final_norm)
-        early = cross_entropy(model.logits(left).flatten(0, 1), wanted)
+        counts = emphasis(token_ids)[:, 1:].flatten()
+
+        def entropy(stream: Tensor) -> Tensor:
+            each = cross_entropy(model.logits(stream).flatten(0, 1), token_ids[:, 1:].flatten(), reduction="none")
+            return (each * counts).sum() / counts.sum()
+
+        last, early = entropy(hidden), entropy(model.norm(tapped[early_exit], model.weights.final_norm))
         return last + weight * early, {"nats": float(last.detach()), "exit": float(early.detach())}
 
     return loss
