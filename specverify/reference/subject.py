@@ -6,7 +6,7 @@ model, or another verifier, and the result is the same subject with that one par
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,88 +20,20 @@ from specverify.core.capabilities import Capability
 from specverify.core.errors import UsageError
 from specverify.core.scenario import Scenario
 from specverify.core.types import Request, Trace
+from specverify.reference.abilities import drafting_capabilities
 from specverify.reference.cached_model import prefill_rows, score
 from specverify.reference.draft_scores import draft_scores
 from specverify.reference.engine import ReferenceEngine
 from specverify.reference.head_files import Head
-from specverify.reference.head_proposers import (
-    HEAD_PROPOSERS,
-    HEAD_TREES,
-    HEADS_WITHOUT_CACHE,
-    HEADS_WITHOUT_LAW,
-    make_head_proposer,
-)
 from specverify.reference.heads import EagleHead
 from specverify.reference.model import Model
-from specverify.reference.proposers import (
-    AlternatingProposer,
-    AntiProposer,
-    DraftModelProposer,
-    DynamicTree,
-    FixedTree,
-    Growth,
-    NgramProposer,
-    Proposer,
-    SelfProposer,
-    SometimesEmptyProposer,
-    TreeProposer,
-)
+from specverify.reference.parts import PROPOSERS, SOUND, TREES, Parts, make_proposer
+from specverify.reference.proposers import Growth, Proposer
 from specverify.reference.recorder import to_numpy
 from specverify.reference.scenarios import probe_scenarios
-from specverify.reference.tree import standard_topology
-from specverify.reference.verifiers import Verifier
 from specverify.reference.verifiers.lossy import LossyRule, lossy_rule, num_siblings
 
-# Proposers that run a model: the draft model, or (True) the target itself.
-MODEL_PROPOSERS: Mapping[str, tuple[type[DraftModelProposer], bool]] = {
-    "draft-model": (DraftModelProposer, False),
-    "sometimes-empty": (SometimesEmptyProposer, False),
-    "self": (SelfProposer, True),
-    "anti": (AntiProposer, True),
-    "alternating": (AlternatingProposer, True),
-}
-# Trees of the draft model: how they grow to a depth, unless the caller says how.
-TREES: Mapping[str, Callable[[int], Growth]] = {
-    "tree": lambda depth: FixedTree(standard_topology(depth)),
-    "tree-replacement": lambda depth: FixedTree(standard_topology(depth), with_replacement=True),
-    "tree-top": lambda depth: FixedTree(standard_topology(depth), is_drawn=False),
-    "tree-dynamic": lambda depth: DynamicTree(width=2, depth=depth, num_nodes=2 * depth + 1),
-}
-PROPOSERS = (*MODEL_PROPOSERS, "n-gram", *TREES, *HEAD_PROPOSERS)
-_WITHOUT_LAW = ("n-gram", "tree-top", "tree-dynamic", *HEADS_WITHOUT_LAW)
-# Prompt lookup runs no model; scripts change what the model says, by turns.
-_WITHOUT_SCORE = ("n-gram", "anti", "alternating")
-_CAPABILITIES = frozenset(
-    {
-        Capability.GENERATE,
-        Capability.IN_PROCESS_RANDOMNESS,
-        Capability.SCORE,
-        Capability.TRACE,
-        Capability.KV_LENGTH,
-        Capability.POSITIONS,
-        Capability.SCRIPTED_PROPOSER,
-        Capability.SEED,
-        Capability.BATCH,
-        Capability.SAMPLING,
-        Capability.PENALTIES,
-        Capability.STOP,
-    }
-)
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What the engine is put together from; a planted bug replaces one of them.
-
-    proposer_mixin: mixed into every proposer that runs a model, so that a bug of the draft side is there whichever
-      drafter is put in. ngram_class: the proposer called "n-gram". make_verifier: None leaves the choice to the
-      engine.
-    """
-
-    engine_class: type[ReferenceEngine] = ReferenceEngine
-    proposer_mixin: type | None = None
-    ngram_class: type[NgramProposer] = NgramProposer
-    make_verifier: Callable[[], Verifier] | None = None
+__all__ = ["PROPOSERS", "TREES", "Parts", "ReferenceSubject", "reference_subject", "threads"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +55,7 @@ class ReferenceSubject:
     proposer: str = "draft-model"
     name: str = ""
     num_draft_tokens: int = 3
-    parts: Parts = Parts()
+    parts: Parts = SOUND
     record_probs: bool = True
     record_kv_rows: bool = True
     checkpoint: Any = None
@@ -149,17 +81,7 @@ class ReferenceSubject:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        shown = set(_CAPABILITIES)
-        if self.record_probs:
-            shown.add(Capability.TARGET_PROBS)
-            if self.proposer not in _WITHOUT_LAW:
-                shown.add(Capability.DRAFT_PROBS)
-        if self.proposer not in ("n-gram", *HEADS_WITHOUT_CACHE):
-            shown.add(Capability.DRAFT_KV)
-        if self.proposer in (*TREES, *HEAD_TREES):
-            shown.add(Capability.DRAFT_TREE)
-        if self.proposer not in _WITHOUT_SCORE:
-            shown.add(Capability.DRAFT_SCORE)
+        shown = set(drafting_capabilities(self.proposer, has_probs=self.record_probs))
         if self.record_kv_rows:
             shown.add(Capability.KV_ROWS)
         if self.lossy_by_design:
@@ -225,7 +147,7 @@ class ReferenceSubject:
     @torch.inference_mode()
     def draft_scores(self, token_ids: Sequence[int], draft_token_ids: Sequence[int]) -> NDArray[Any]:
         """Log-probabilities [draft + 1, vocab] of the drafter, computed afresh by a proposer without planted bugs."""
-        fresh = replace(self, parts=Parts())._make_proposer()
+        fresh = self._make_proposer(SOUND)
         return to_numpy(draft_scores(self.target, fresh, token_ids, draft_token_ids))
 
     def with_proposer(self, name: str) -> ReferenceSubject:
@@ -245,46 +167,25 @@ class ReferenceSubject:
             make_verifier = lossy_rule(self.lossy).make_verifier
         return self.parts.engine_class(
             self.target,
-            self._make_proposer(),
+            self._make_proposer(self.parts),
             verifier=None if make_verifier is None else make_verifier(),
             num_draft_tokens=self.num_draft_tokens,
             record_probs=self.record_probs,
             record_kv_rows=self.record_kv_rows,
         )
 
-    def _make_proposer(self) -> Proposer:
-        if self.proposer == "n-gram":
-            return self.parts.ngram_class()
-        if self.proposer in HEAD_PROPOSERS:
-            head: Proposer = make_head_proposer(
-                self.proposer,
-                self.target,
-                heads=self.heads,
-                draft_layers=self.draft_layers,
-                growth=self.growth,
-                num_draft_tokens=self.num_draft_tokens,
-                may_be_untrained=self.checkpoint is not None,
-                mixed=self._mixed,
-            )
-            return head
-        if self.proposer in ("draft-model", *TREES) and self.draft is None:
-            raise UsageError(
-                f"proposer {self.proposer!r} needs a draft model; give one, or choose from {_without_draft()}"
-            )
-        if self.proposer in TREES:
-            assert self.draft is not None
-            growth = self.growth or TREES[self.proposer](self.num_draft_tokens)
-            tree: Proposer = self._mixed(TreeProposer)(self.draft, growth)
-            return tree
-        proposer_class, runs_target = MODEL_PROPOSERS[self.proposer]
-        made: Proposer = self._mixed(proposer_class)(self.target if runs_target or self.draft is None else self.draft)
-        return made
-
-    def _mixed(self, proposer_class: type[Any]) -> Any:
-        """The class with the mixin in front, where there is one."""
-        if self.parts.proposer_mixin is None:
-            return proposer_class
-        return type(proposer_class.__name__, (self.parts.proposer_mixin, proposer_class), {})
+    def _make_proposer(self, parts: Parts) -> Proposer:
+        return make_proposer(
+            self.proposer,
+            parts,
+            target=self.target,
+            draft=self.draft,
+            num_draft_tokens=self.num_draft_tokens,
+            growth=self.growth,
+            heads=self.heads,
+            draft_layers=self.draft_layers,
+            may_be_untrained=self.checkpoint is not None,
+        )
 
 
 def reference_subject(
@@ -296,7 +197,7 @@ def reference_subject(
     num_draft_tokens: int = 3,
     dtype: str = "float64",
     device: str = "auto",
-    parts: Parts = Parts(),
+    parts: Parts = SOUND,
     quantize: str | Mapping[str, str] | None = None,
     **options: Any,
 ) -> ReferenceSubject:
@@ -342,7 +243,3 @@ def threads(num_threads: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _without_draft() -> str:
-    return ", ".join(name for name in PROPOSERS if name not in ("draft-model", *TREES))
