@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from specverify.core.errors import UsageError
@@ -96,8 +97,12 @@ def _tiny() -> Family:
     tokenizer = files.tokenizer()
     target = load_shared(files.target, "float32", "auto")
 
+    @cache
+    def tasks(workload: str, count: int) -> Sequence[workloads.Task]:
+        return workloads.tasks(WORKLOADS[workload], count)
+
     def prompts(workload: str, length: int, count: int) -> Prompts:
-        found = workloads.tasks(WORKLOADS[workload], count)
+        found = tasks(workload, count)
         if workload != WRITE:
             return [tuple(tokenizer.encode(task.prompt).ids) for task in found]
         # Before what is to be continued stands as much other code as the length asks for.
@@ -123,7 +128,7 @@ def _tiny() -> Family:
         prompt_lengths=(16, 64, 256, 768),
         output_length=64,
         output_lengths=(8, 32, 64, 128, 256),
-        full=Effort(seconds=1.4, min_pairs=3, num_requests=96, sample_batch=96, pass_seconds=6.0),
+        full=Effort(seconds=1.2, min_pairs=3, num_requests=64, sample_batch=64, pass_seconds=6.0),
         quick=Effort(seconds=0.6, min_pairs=2, num_requests=24, sample_batch=24, pass_seconds=2.0),
         eos_token_ids=(END_TOKEN_ID,),
         options=dict.fromkeys(("eagle", "eagle-tree", "eagle-dynamic", "medusa", "medusa-tree"), heads),

@@ -24,7 +24,7 @@ from specverify.sweep.rows import Row, Speed, row
 Clock = Callable[[], float]
 # Tokens of the runs that warm up caches and lazily made tables before anything is timed.
 _WARM_UP_TOKENS = 4
-_TREE_FACTOR = 3
+_TREE_FACTOR = 4
 
 
 @dataclass
