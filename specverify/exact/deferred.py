@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from specverify.exact.groups import decided_by_groups
 from specverify.exact.opaque import Opaque
 from specverify.exact.run import Run
 
@@ -72,13 +73,16 @@ class Deferred(Opaque):
         return int(self.resolve())
 
     def __index__(self) -> int:
-        return operator.index(int(self.resolve()))
+        value = self._value
+        return operator.index(int(self.resolve() if value is _UNDECIDED else value))
 
     def __float__(self) -> float:
         return float(self.resolve())
 
     def __hash__(self) -> int:
-        return hash(self.resolve())
+        # The hot path of programs that look laws up by their draft tokens.
+        value = self._value
+        return hash(self.resolve() if value is _UNDECIDED else value)
 
     def __str__(self) -> str:
         return str(self.resolve())
@@ -122,7 +126,7 @@ class Deferred(Opaque):
     __ror__ = __or__
 
     def __eq__(self, other: Any) -> Any:
-        if self.is_decided and not isinstance(other, Deferred):
+        if self._value is not _UNDECIDED and not isinstance(other, Deferred):
             return self._value == other
         return combined(operator.eq, self, other)
 
@@ -141,12 +145,14 @@ class Function(Deferred):
         self.function = function
 
     def _decide(self) -> Any:
-        leaf = self._only_leaf()
-        if leaf is not None and not leaf.is_binary and self._decide_by_groups(leaf):
-            return self._value
+        leaf = self.only_leaf()
+        if leaf is not None and not leaf.is_binary:
+            value = decided_by_groups(self.value_given, leaf, nothing=_UNDECIDED)
+            if value is not _UNDECIDED:
+                return value
         return self.function(lambda index: resolved(self.parts[index]))
 
-    def _only_leaf(self) -> Leaf | None:
+    def only_leaf(self) -> Leaf | None:
         """The leaf that this depends on, where it is a single one."""
         found: Leaf | None = None
         for leaf in self.leaves():
@@ -154,30 +160,6 @@ class Function(Deferred):
                 return None
             found = leaf
         return found
-
-    def _decide_by_groups(self, leaf: Leaf) -> bool:
-        """Forks on the values of the function, not on all outcomes of the one leaf that it depends on."""
-        outcomes, weights = leaf.law()
-        support = np.flatnonzero(weights).tolist()
-        groups: dict[Any, list[int]] = {}
-        try:
-            for index in support:
-                groups.setdefault(self.value_given({id(leaf): plain(outcomes[index])}), []).append(index)
-        except Exception:  # a value for which the program's own arithmetic fails, or one that has no hash
-            return False
-        if len(groups) == len(support) > 1:
-            return False
-        values = list(groups)
-        if len(values) == 1:
-            self._value = values[0]
-            return True
-        shares = [float(np.sum([weights[index] for index in groups[value]])) for value in values]
-        total = sum(shares)
-        self._value = values[self.run.choose([share / total for share in shares], leaf.operation)]
-        allowed = np.zeros(len(weights), dtype=np.bool_)
-        allowed[groups[self._value]] = True
-        leaf.restrict(allowed)
-        return True
 
     def leaves(self) -> Iterator[Leaf]:
         if not self.is_decided:
@@ -199,6 +181,11 @@ class Function(Deferred):
 def plain(value: Any) -> Any:
     """A numpy scalar as a Python number."""
     return value.item() if isinstance(value, np.generic) else value
+
+
+def opened(value: Any) -> Any:
+    """The value itself; what was deferred and is decided by now as an ordinary number."""
+    return value._value if isinstance(value, Deferred) and value._value is not _UNDECIDED else value
 
 
 def resolved(value: Any) -> Any:

@@ -13,7 +13,7 @@ import sys
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
-from specverify.exact.deferred import Deferred, combined
+from specverify.exact.deferred import Deferred, Function, combined
 
 _NAME = "__specverify_whole_number__"
 # The meaning of LOAD_GLOBAL's argument that _rewritten relies on (a name index, and one bit for "is called").
@@ -22,9 +22,13 @@ IS_SUPPORTED = sys.implementation.name == "cpython" and (3, 11) <= sys.version_i
 
 def whole_number(*args: Any) -> Any:
     """int(), but a deferred draw stays one."""
-    if len(args) == 1 and isinstance(args[0], Deferred) and not args[0].is_decided:
-        return args[0] if getattr(args[0], "is_whole", False) else combined(int, args[0])
-    return int(*args)
+    if len(args) != 1 or not isinstance(args[0], Deferred) or args[0].is_decided:
+        return int(*args)
+    number = args[0]
+    if isinstance(number, Function) and number.only_leaf() is None:
+        # It depends on several draws: even at the end of the run these would have to be decided.
+        return int(number.resolve())
+    return number if getattr(number, "is_whole", False) else combined(int, number)
 
 
 class IntCalls:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy import array
 from numpy.typing import NDArray
 
-from specverify.exact.deferred import Deferred
+from specverify.exact.deferred import Deferred, plain
 from specverify.exact.run import Run
 from specverify.exact.symbols import Floats
 
@@ -64,14 +64,13 @@ class Leaf(Deferred):
     def _decide(self) -> Any:
         values, weights = self.law()
         # Where the value is settled already there is nothing to choose.
-        support = np.flatnonzero(weights)
-        index = int(support[0]) if len(support) == 1 else self.run.choose(weights, self.operation)
+        settled = _only_possible(weights)
+        index = self.run.choose(weights, self.operation) if settled is None else settled
         if self._allowed is not None:
             for variable in self.variables.tolist():
                 self.run.release(variable)
         self.settle(index)
-        value = values[index]
-        return value.item() if isinstance(value, np.generic) else value
+        return values.item(index) if isinstance(values, np.ndarray) else plain(values[index])
 
     def leaves(self) -> Iterator[Leaf]:
         if not self.is_decided:
@@ -79,6 +78,14 @@ class Leaf(Deferred):
 
     def value_given(self, values: dict[int, Any]) -> Any:
         return self._value if self.is_decided else values[id(self)]
+
+
+def _only_possible(weights: Any) -> int | None:
+    """The one outcome that is possible; None where there are several."""
+    if isinstance(weights, tuple):
+        return None if len(weights) - weights.count(0.0) != 1 else next(i for i, weight in enumerate(weights) if weight)
+    support = np.flatnonzero(weights)
+    return int(support[0]) if len(support) == 1 else None
 
 
 class Condition(Leaf):

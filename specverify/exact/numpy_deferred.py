@@ -1,16 +1,15 @@
-"""Arrays of integers, truth values and comparisons that are not decided yet."""
+"""Arrays of integers and truth values that are not decided yet."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy import array, asarray
 from numpy.typing import NDArray
 
-from specverify.exact import deferred, lazy, selections
-from specverify.exact.conditions import Conditions
+from specverify.exact import deferred, lazy
 from specverify.exact.deferred import Deferred
 from specverify.exact.numpy_standins import Standin
 from specverify.exact.run import Run
@@ -27,7 +26,7 @@ class DeferredArray(Standin):
     @classmethod
     def of(cls, run: Run, values: Any, shape: tuple[int, ...]) -> Any:
         """An array of the given numbers and Deferreds: a plain ndarray where nothing is open."""
-        flat = list(values) if isinstance(values, list) else [values]
+        flat = [deferred.opened(value) for value in values] if isinstance(values, list) else [deferred.opened(values)]
         if not any(isinstance(value, Deferred) for value in flat):
             return array(flat).reshape(shape)
         return cls(run, object_array(flat).reshape(shape))
@@ -95,9 +94,14 @@ class DeferredArray(Standin):
             results[place] = function(self.run, list(last.values[place[:-1]][: place[-1] + 1]))
         return DeferredArray(self.run, results if axis is None else np.moveaxis(results, -1, axis))
 
+    def __iter__(self) -> Iterator[Any]:
+        if len(self.shape) != 1:
+            return super().__iter__()
+        return iter([lazy.shown(value) for value in self.values.tolist()])
+
     def __array__(self, dtype: Any = None, copy: Any = None) -> NDArray[Any]:
         """Decides every entry."""
-        values = [deferred.resolved(value) for value in self.values.ravel()]
+        values = [value.resolve() if isinstance(value, Deferred) else value for value in self.values.ravel().tolist()]
         return array(values, dtype=dtype).reshape(self.shape)
 
     def __bool__(self) -> bool:
@@ -119,48 +123,6 @@ class DeferredArray(Standin):
         if name.startswith("_") or not hasattr(np.ndarray, name):
             raise AttributeError(name)
         return getattr(self.__array__(), name)
-
-
-class ConditionArray(DeferredArray):
-    """An array of comparisons, still as thresholds, so that a row of 10^5 of them stays one choice."""
-
-    def __init__(self, conditions: Conditions) -> None:
-        self.conditions = conditions
-        self.run = conditions.run
-        self.shape = conditions.shape
-
-    @property
-    def values(self) -> NDArray[Any]:  # type: ignore[override]
-        return object_array(selections.entries(self.conditions)).reshape(self.shape)
-
-    @property
-    def dtype(self) -> Any:
-        return np.dtype(np.bool_)
-
-    def reorganised(self, move: Callable[[NDArray[Any]], NDArray[Any]]) -> ConditionArray:
-        return ConditionArray(Conditions(self.run, *(move(column) for column in self.conditions.columns)))
-
-    def __getitem__(self, index: Any) -> Any:
-        part = self.conditions[plain_index(index)]
-        return lazy.shown(selections.condition_at(part, ())) if part.shape == () else ConditionArray(part)
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        raise self.run.refuse("an array of undecided comparisons is written to", "assignment")
-
-    def all(self, axis: int | None = None, out: None = None, keepdims: bool = False) -> Any:
-        return self.along(axis, lambda row: selections.all_true(row.conditions), keepdims=keepdims)
-
-    def any(self, axis: int | None = None, out: None = None, keepdims: bool = False) -> Any:
-        return self.along(axis, lambda row: selections.any_true(row.conditions), keepdims=keepdims)
-
-    def sum(self, axis: int | None = None, dtype: Any = None, out: None = None, keepdims: bool = False) -> Any:
-        return self.along(axis, lambda row: selections.count_true(row.conditions), keepdims=keepdims)
-
-    def argmax(self, axis: int | None = None, out: None = None, *, keepdims: bool = False) -> Any:
-        return self.along(axis, lambda row: selections.first_true(row.conditions), keepdims=keepdims)
-
-    def argmin(self, axis: int | None = None, out: None = None, *, keepdims: bool = False) -> Any:
-        return self.along(axis, lambda row: selections.first_true(row.conditions.inverted()), keepdims=keepdims)
 
 
 def decided(value: Any) -> Any:

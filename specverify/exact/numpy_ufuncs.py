@@ -13,7 +13,8 @@ from specverify.exact import algebra, conditions, transforms
 from specverify.exact.deferred import Deferred, combined, plain
 from specverify.exact.leaves import Condition
 from specverify.exact.numpy_arrays import SymbolArray, as_block
-from specverify.exact.numpy_deferred import ConditionArray, DeferredArray, decided
+from specverify.exact.numpy_conditions import ConditionArray
+from specverify.exact.numpy_deferred import DeferredArray, decided
 from specverify.exact.run import Run
 from specverify.exact.scalar import Symbol, from_block
 from specverify.exact.symbols import Symbols, every

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from specverify.exact.deferred import Deferred, resolved
+from specverify.exact.deferred import Deferred, opened
 from specverify.exact.leaves import Leaf
 from specverify.exact.program import FrontEnd
 from specverify.exact.run import Run
@@ -52,26 +52,23 @@ def expanded(run: Run, output: Any) -> Cells:
     What depends on more than one draw, or shares a variable with another draw, is decided first: that forks.
     """
     undecided = [part for part in _parts(output) if isinstance(part, Deferred) and not part.is_decided]
-    for part in undecided:
-        if len({id(leaf) for leaf in part.leaves()}) > 1:
-            part.resolve()
-    leaves = list({id(leaf): leaf for part in undecided for leaf in part.leaves()}.values())
-    leaves = _independent(leaves)
+    if len(undecided) == 1 and isinstance(undecided[0], Leaf):
+        leaves: list[Leaf] = [undecided[0]]  # the common case, one last draw, without a search
+    else:
+        for part in undecided:
+            if len({id(leaf) for leaf in part.leaves()}) > 1:
+                part.resolve()
+        leaves = _independent(list({id(leaf): leaf for part in undecided for leaf in part.leaves()}.values()))
     laws = []
     num_cells = 1
     for leaf in leaves:
-        values, weights = leaf.law()
-        positive = np.flatnonzero(weights)
-        num_cells *= len(positive)
+        law = _possible(*leaf.law())
+        num_cells *= len(law)
         if num_cells > run.budget.max_cells:
             raise run.refuse(
                 f"one path has {num_cells} different outputs, more than {run.budget.max_cells}", leaf.operation
             )
-        if isinstance(values, np.ndarray):
-            kept = values[positive].tolist()
-        else:
-            kept = [_plain(values[index]) for index in positive.tolist()]
-        laws.append(list(zip(kept, np.asarray(weights)[positive].tolist(), strict=True)))
+        laws.append(law)
     if not leaves:
         return [(_filled(output, {}), 1.0)]
     if len(leaves) == 1:
@@ -85,22 +82,30 @@ def expanded(run: Run, output: Any) -> Cells:
     ]
 
 
+def _possible(values: Any, weights: Any) -> list[tuple[Any, float]]:
+    """Values as plain numbers, with their weights where these are not zero."""
+    if isinstance(weights, np.ndarray):
+        positive = np.flatnonzero(weights)
+        if isinstance(values, np.ndarray):
+            return list(zip(values[positive].tolist(), weights[positive].tolist(), strict=True))
+        return [(_plain(values[index]), float(weights[index])) for index in positive.tolist()]
+    listed = values.tolist() if isinstance(values, np.ndarray) else [_plain(value) for value in values]
+    return [(value, weight) for value, weight in zip(listed, weights, strict=True) if weight]
+
+
 def _one_draw(output: Any, leaf: Leaf, law: list[tuple[Any, float]]) -> Iterator[tuple[Any, float]]:
-    places = [index for index, part in enumerate(output) if part is leaf] if isinstance(output, tuple) else []
-    if len(places) == 1 and not any(isinstance(part, tuple) for part in output):
+    if isinstance(output, tuple):
         # The common case, a flat tuple with one open place, without a walk for each of up to 10^5 values.
-        before = tuple(resolved(part) for part in output[: places[0]] if _is_settled(part))
-        after = tuple(resolved(part) for part in output[places[0] + 1 :] if _is_settled(part))
-        if len(before) + len(after) + 1 == len(output):
+        parts = [opened(part) for part in output]
+        is_open = [isinstance(part, Deferred | tuple) for part in parts]
+        place = is_open.index(True)
+        if is_open.count(True) == 1 and parts[place] is leaf:
+            before, after = tuple(parts[:place]), tuple(parts[place + 1 :])
             for value, weight in law:
                 yield (*before, value, *after), weight
             return
     for value, weight in law:
         yield _filled(output, {id(leaf): value}), weight
-
-
-def _is_settled(part: Any) -> bool:
-    return not isinstance(part, Deferred) or part.is_decided
 
 
 def _independent(leaves: list[Leaf]) -> list[Leaf]:

@@ -15,6 +15,7 @@ from specverify.exact.deferred import Deferred, Function, Get, conjunction, disj
 from specverify.exact.lazy import total
 from specverify.exact.leaves import Condition, Piecewise, Race
 from specverify.exact.races import race
+from specverify.exact.run import Run
 from specverify.exact.symbols import POWER_U, Floats, Symbols, every, some
 
 # Below this many entries, conditions of mixed direction on one variable are evaluated on every cell.
@@ -40,8 +41,12 @@ def condition_at(conditions: Conditions, index: Any) -> bool | Condition:
 
 def entries(conditions: Conditions) -> list[bool | Condition]:
     """All entries in order, flattened."""
-    flat = conditions.reshaped((conditions.size,))
-    return [condition_at(flat, index) for index in range(flat.size)]
+    run = conditions.run
+    columns = (column.ravel().tolist() for column in conditions.columns)
+    return [
+        Condition(run, int(variable), threshold, below) if variable >= 0 else below
+        for variable, threshold, below in zip(*columns, strict=True)
+    ]
 
 
 def all_true(conditions: Conditions) -> Any:
@@ -104,8 +109,7 @@ def search(symbol: Symbols, sorted_values: NDArray[Any], operation: str = "searc
     form = symbol.form[0]
     if form is not None and form.kind == POWER_U and form.c == 1.0 and form.is_pure and not form.mirror and len(row):
         flat = symbol.reshaped((1,))
-        edges = np.maximum.accumulate(np.minimum(np.maximum(row / flat.b[0], 0.0), 1.0))
-        return Piecewise(symbol.run, int(flat.variable[0]), edges, np.arange(len(row) + 1), operation)
+        return search_uniform(symbol.run, int(flat.variable[0]), float(flat.b[0]), row, operation)
     edges, increasing = thresholds(symbol.reshaped((1,)).broadcast(row.shape), row)
     if not len(row):
         return 0
@@ -115,6 +119,13 @@ def search(symbol: Symbols, sorted_values: NDArray[Any], operation: str = "searc
         return _piecewise(conditions, np.maximum.accumulate(edges), np.arange(len(row) + 1), operation)
     falling = np.minimum.accumulate(edges)[::-1]
     return _piecewise(conditions, falling, np.arange(len(row), -1, -1), operation)
+
+
+def search_uniform(run: Run, variable: int, scale: float, row: Floats, operation: str = "searchsorted") -> Deferred:
+    """As search, for scale * U."""
+    # Rounding must not let an edge step back: cumulative sums may repeat a value.
+    edges = np.maximum.accumulate(np.minimum(np.maximum(row / scale, 0.0), 1.0))
+    return Piecewise(run, variable, edges, np.arange(len(row) + 1), operation)
 
 
 def _first_of_one_variable(candidates: Conditions, positions: NDArray[np.int64], fallback: int) -> int | Deferred:
