@@ -48,9 +48,10 @@ def draw_uniforms(
     if all(row.seed is None for row in streams):
         return torch.rand((len(streams), width), dtype=dtype, device=device)
     uniforms = torch.ones((len(streams), width), dtype=dtype, device=device)
-    for row, (owner, wanted) in enumerate(zip(streams, num_uniforms, strict=True)):
+    for row, owner, wanted in zip(uniforms.unbind(), streams, num_uniforms, strict=True):
         if wanted:
-            uniforms[row, :wanted] = torch.rand(wanted, generator=owner.generator(stream), dtype=dtype, device=device)
+            own = row if wanted == width else row.narrow(0, 0, wanted)
+            own.uniform_(generator=owner.generator(stream))  # the numbers of torch.rand
     return uniforms
 
 

@@ -80,7 +80,7 @@ class KVCache:
         used = max(self.lengths)
         self.lengths = [self.lengths[row] for row in rows]
         if len(rows) > self.buffer.shape[2]:
-            wider = torch.zeros_like(self.buffer[:, :, :1]).repeat(1, 1, len(rows), 1, 1, 1)
+            wider = self.buffer.new_zeros((*self.buffer.shape[:2], len(rows), *self.buffer.shape[3:]))
             wider[:, :, :, :, :used] = self.buffer[:, :, torch.tensor(rows), :, :used]
             self.buffer = wider
         else:

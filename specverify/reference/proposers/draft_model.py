@@ -60,13 +60,30 @@ class DraftModelProposer:
     def ingest(self, batch: Batch) -> Tensor:
         """Computes the pending tokens; logits [rows, vocab] after each row's newest token."""
         pending = [self.pending_tokens(row, running) for row, running in enumerate(batch.running)]
-        num_new = [len(tokens) for tokens in pending]
-        hidden = self.cached.compute(
-            padded(pending, batch.device), first_positions=self.pending_positions(batch), num_new=num_new
-        )
+        num_new, first_positions = [len(tokens) for tokens in pending], self.pending_positions(batch)
+        if any(self.cached.cache.lengths):
+            hidden = self.cached.compute(
+                padded(pending, batch.device), first_positions=first_positions, num_new=num_new
+            )
+        else:
+            hidden = self.ingest_texts(batch, pending, first_positions)
         self.num_ingested = [done + new for done, new in zip(self.num_ingested, num_new, strict=True)]
         newest = torch.tensor(num_new, device=batch.device) - 1
         return self.model.logits(hidden[torch.arange(batch.num_rows, device=batch.device), newest])
+
+    def ingest_texts(self, batch: Batch, texts: Sequence[Sequence[int]], first_positions: Sequence[int]) -> Tensor:
+        """Computes the first tokens of all rows; hidden states [rows, width, hidden]. Equal texts are computed once."""
+        row_of: dict[tuple[tuple[int, ...], int], int] = {}
+        keys = [(tuple(text), first) for text, first in zip(texts, first_positions, strict=True)]
+        rows = [row_of.setdefault(key, len(row_of)) for key in keys]
+        self.cached.select(range(len(row_of)))
+        hidden = self.cached.compute(
+            padded([text for text, _ in row_of], batch.device),
+            first_positions=[first for _, first in row_of],
+            num_new=[len(text) for text, _ in row_of],
+        )
+        self.cached.select(rows)
+        return hidden[rows]
 
     def pending_tokens(self, row: int, running: RunningRequest) -> list[int]:
         """Committed tokens that the draft model has not computed yet; at least the newest one."""
