@@ -12,13 +12,13 @@ from numpy import array
 from specverify.exact import algebra
 from specverify.exact.conditions import Conditions
 from specverify.exact.deferred import Deferred
+from specverify.exact.errors import TOO_COARSE
 from specverify.exact.leaves import Categorical
 from specverify.exact.scalar import Symbol
 from specverify.exact.symbols import POWER_E, exponential_symbols, uniform_symbols
-from specverify.exact.torch_elements import Ids
+from specverify.exact.torch_elements import SMALL, Ids
 from specverify.exact.torch_memory import to_numbers
 from specverify.exact.torch_plan import DRAWS, Call
-from specverify.exact.torch_state import SMALL
 from specverify.exact.torch_successive import Rank, SuccessiveDraws
 
 # Uniform integers from a wider range are refused: they are seeds, not tokens.
@@ -72,7 +72,7 @@ def _uniform(call: Call) -> Any:
     state, shape = call.state, tuple(result.shape)
     variables = _variables(call, result, reading, ("uniform",))
     low, high = (0.0, 1.0) if call["from"] is None else (float(call["from"]), float(call["to"]))
-    _note_grid(call, result)
+    _require_fine(call, result)
     if variables.size <= SMALL:
         symbols = (Symbol(state.run, variable, a=low, b=high - low) for variable in variables.ravel().tolist())
         return _put(call, result, _filed(call, symbols, shape))
@@ -86,19 +86,24 @@ def _filed(call: Call, symbols: Iterable[Symbol], shape: tuple[int, ...]) -> Ids
     return array([call.state.elements.add(symbol) for symbol in symbols], dtype=np.int64).reshape(shape)
 
 
-def _note_grid(call: Call, result: torch.Tensor) -> None:
-    if result.dtype is not torch.float64:
-        # Source: torch draws a uniform with as many bits as the type's significand has.
-        bits = {torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}.get(result.dtype, 0)
+def _require_fine(call: Call, result: torch.Tensor) -> None:
+    """Refuses half precision, whose few values no continuum describes, and notes the grid of single precision.
+
+    Source: torch draws a uniform with as many bits as the type's significand has: 24, 11 (float16), 8 (bfloat16).
+    """
+    if torch.finfo(result.dtype).bits < 32:
+        raise call.refuse(TOO_COARSE)
+    if result.dtype is torch.float32:
         call.state.run.notes.add(
-            f"uniforms of type {result.dtype} are multiples of 2^-{bits}: the probability of a comparison is off by up "
-            f"to 2^-{bits} from this law"
+            "uniforms of type torch.float32 are multiples of 2^-24: the probability of a comparison is off by up to "
+            "2^-24 from this law"
         )
 
 
 def _exponential(call: Call) -> Any:
     result, reading = _drawn(call)
     rate = float(call["lambd"])
+    _require_fine(call, result)
     variables = _variables(call, result, reading, ("exponential", result.dtype))
     state, shape = call.state, tuple(result.shape)
     if variables.size <= SMALL:

@@ -19,13 +19,15 @@ from specverify.exact.leaves import Condition
 from specverify.exact.run import Run
 from specverify.exact.scalar import Symbol, from_block
 from specverify.exact.selections import condition_at
-from specverify.exact.symbols import CONSTANT, Form, Symbols
+from specverify.exact.symbols import CONSTANT, Form, Symbols, some
 
 Ids = NDArray[np.int64]
 
 # Ids above 0 are continuous values, ids below 0 are discrete; those nearer to 0 than this are rows of tables, those
 # beyond are objects.
 _FIRST_OBJECT = 1 << 40
+# Up to so many elements are handled one by one: an array operation costs as much as two of these.
+SMALL = 96
 
 
 class Elements:
@@ -77,6 +79,16 @@ class Elements:
 
     def add_symbols(self, block: Symbols) -> Ids:
         """Ids in the block's shape, 0 where the entry is a plain number."""
+        if block.size <= SMALL:
+            entries = zip(*(column.ravel().tolist() for column in block.columns), strict=True)
+            return array(
+                [
+                    0 if variable < 0
+                    else self.add(Symbol(self.run, variable, kind, mirror=mirror, a=a, b=b, c=c, parent=parent))
+                    for variable, kind, mirror, a, b, c, parent in entries
+                ],
+                dtype=np.int64,
+            ).reshape(block.shape)  # fmt: skip
         symbolic = block.variable >= 0
         if symbolic.all():
             return self.run.table.append(block) + 1
@@ -87,17 +99,17 @@ class Elements:
 
     def symbols(self, ids: Ids) -> Symbols:
         """The symbols behind ids above 0, in the shape of ids."""
-        if ids.size and int(ids.max()) > _FIRST_OBJECT:
+        are_objects = ids > _FIRST_OBJECT
+        if some(are_objects):
+            objects = ids[are_objects].tolist()
+            if len(objects) == ids.size:
+                return block_of_items(self.run, [self.get(element) for element in objects], ids.shape)
+            new = [element for element in dict.fromkeys(objects) if element not in self._rows]
+            block = block_of_items(self.run, [self.get(element) for element in new], (len(new),))
+            self._rows.update(zip(new, self.run.table.append(block).tolist(), strict=True))
             ids = ids.copy()
-            for position in np.argwhere(ids > _FIRST_OBJECT).tolist():
-                ids[tuple(position)] = self._row(int(ids[tuple(position)])) + 1
+            ids[are_objects] = [self._rows[element] + 1 for element in objects]
         return self.run.table.take(ids - 1)
-
-    def _row(self, element: int) -> int:
-        row = self._rows.get(element)
-        if row is None:
-            row = self._rows[element] = int(self.run.table.append(self.get(element).block()))
-        return row
 
     def add_conditions(self, block: Conditions) -> Ids:
         """Ids in the block's shape, 0 where the truth is known."""

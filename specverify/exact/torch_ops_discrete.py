@@ -12,8 +12,8 @@ from specverify.exact.deferred import Deferred, Function, Get, conjunction, disj
 from specverify.exact.lazy import selected
 from specverify.exact.leaves import Condition
 from specverify.exact.run import Run
+from specverify.exact.torch_elements import SMALL
 from specverify.exact.torch_plan import HANDLERS, Call
-from specverify.exact.torch_state import SMALL
 
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add,

@@ -10,15 +10,15 @@ import torch
 from numpy.typing import NDArray
 
 from specverify.exact import algebra, conditions, selections
-from specverify.exact.deferred import resolved
+from specverify.exact.deferred import Deferred, resolved
 from specverify.exact.scalar import Symbol
 from specverify.exact.symbols import some, where
-from specverify.exact.torch_elements import Ids
+from specverify.exact.torch_elements import SMALL, Ids
 from specverify.exact.torch_functions import BINARY, UNARY
 from specverify.exact.torch_memory import to_numbers
 from specverify.exact.torch_ops_discrete import compared_items, elementwise
 from specverify.exact.torch_plan import HANDLERS, Call
-from specverify.exact.torch_state import SMALL, TorchState
+from specverify.exact.torch_state import TorchState
 
 _COMPARISONS = {
     "lt": "less",
@@ -30,7 +30,7 @@ _COMPARISONS = {
 }
 
 
-_NUMBERS, _RANDOM = {int, float, bool}, {Symbol}
+_READY = (Symbol, float)
 
 
 def _plain(state: TorchState, values: tuple[Any, ...], shape: tuple[int, ...]) -> NDArray[np.bool_] | None:
@@ -50,16 +50,12 @@ def _one_by_one(call: Call, result: torch.Tensor, operands: list[Any], function:
         if isinstance(operand, torch.Tensor) and not operand.dtype.is_floating_point:
             state.settle_discrete(operand)
     columns = [state.items(operand, shape) for operand in operands]
-    items: list[Any] = []
-    for parts in zip(*columns, strict=True):
-        kinds = {*map(type, parts)} - _NUMBERS
-        if not kinds:
-            items.append(None)
-        elif kinds == _RANDOM:
-            items.append(function(*parts))
-        else:
-            known = [resolved(part) for part in parts]
-            items.append(function(*(part if isinstance(part, Symbol) else float(part) for part in known)))
+    items = [
+        function(*[part if type(part) in _READY else float(resolved(part)) for part in parts])
+        if any(type(part) is Symbol or isinstance(part, Deferred) for part in parts)
+        else None
+        for parts in zip(*columns, strict=True)
+    ]
     return state.put_items(result, items)
 
 

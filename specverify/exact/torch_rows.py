@@ -14,9 +14,9 @@ from specverify.exact.deferred import Deferred, resolved
 from specverify.exact.leaves import Leaf
 from specverify.exact.run import Run
 from specverify.exact.symbols import Symbols
-from specverify.exact.torch_elements import one_variable
+from specverify.exact.torch_elements import SMALL, one_variable
 from specverify.exact.torch_memory import to_numbers
-from specverify.exact.torch_state import SMALL, TorchState
+from specverify.exact.torch_state import TorchState
 
 
 class Unreadable(Deferred):

@@ -112,12 +112,14 @@ class ShadowStore:
                 "Tensor.view(dtype)",
                 source_line(),
             )
-        needed = tensor.untyped_storage().nbytes() // shadow.itemsize
-        if needed > len(shadow.ids):
+        offset, strides = 8 * tensor.storage_offset(), [8 * step for step in tensor.stride()]
+        try:
+            return np.ndarray(tensor.shape, np.int64, shadow.ids, offset, strides)
+        except (TypeError, ValueError):
             # The storage was resized in place; what it held keeps its symbols.
-            shadow.ids = np.concatenate([shadow.ids, np.zeros(needed - len(shadow.ids), dtype=np.int64)])
-        strides = [8 * step for step in tensor.stride()]
-        return np.ndarray(tensor.shape, np.int64, shadow.ids, 8 * tensor.storage_offset(), strides)
+            needed = tensor.untyped_storage().nbytes() // shadow.itemsize
+            shadow.ids = np.concatenate([shadow.ids, np.zeros(max(needed - len(shadow.ids), 0), dtype=np.int64)])
+        return np.ndarray(tensor.shape, np.int64, shadow.ids, offset, strides)
 
 
 def raw(tensor: torch.Tensor) -> torch.Tensor:

@@ -20,16 +20,13 @@ from specverify.exact.deferred import Deferred
 from specverify.exact.run import Run
 from specverify.exact.scalar import Symbol
 from specverify.exact.symbols import Symbols, constant_symbols, where
-from specverify.exact.torch_elements import Elements, Ids, block_of_items
+from specverify.exact.torch_elements import SMALL, Elements, Ids, block_of_items
 from specverify.exact.torch_focus import FocusRow
 from specverify.exact.torch_memory import Unwatched, assign, assign_some, memory_of, raw_list, to_numbers, to_tensor
 from specverify.exact.torch_shadow import ShadowStore, poison, raw
 from specverify.exact.torch_streams import TorchStreams
 
 Shape = tuple[int, ...]
-
-# Up to so many elements are handled one by one: an array operation costs as much as two of these.
-SMALL = 96
 
 
 class Aside(Unwatched):
@@ -165,14 +162,15 @@ class TorchState:
         shape = tuple(result.shape)
         ids = [0] * len(items)
         known: list[tuple[int, Any]] = []
+        add = self.elements.add
         for position, item in enumerate(items):
-            if isinstance(item, Deferred):
+            if type(item) is Symbol:
+                ids[position] = add(item)
+            elif isinstance(item, Deferred):
                 if item.is_decided:
                     known.append((position, item.resolve()))
                 else:
-                    ids[position] = self.elements.add(item, is_truth=are_truths)
-            elif isinstance(item, Symbol):
-                ids[position] = self.elements.add(item)
+                    ids[position] = add(item, is_truth=are_truths)
             elif item is not None:
                 known.append((position, item))
         if known:
