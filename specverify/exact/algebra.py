@@ -70,11 +70,14 @@ def scale(block: Symbols, number: Any) -> Symbols:
     variable, kind, mirror, a, b, c, parent = wide.columns
     form = block.form[0]
     if form is not None:
+        is_product = form.is_pure and form.is_full  # b Z^c or b E^c throughout: a is 0
         with np.errstate(**_QUIET):
-            new_a, new_b = a * numbers, b * numbers
-        if every(np.isfinite(new_a)) and every(np.isfinite(new_b)):
-            if every(new_b):
-                form = form._replace(is_pure=form.is_pure and every(new_b > 0.0))
+            new_a, new_b = a if is_product else a * numbers, b * numbers
+        if every(np.isfinite(new_b)) and (is_product or every(np.isfinite(new_a))):
+            if every(new_b > 0.0):
+                pass
+            elif every(new_b):
+                form = form._replace(is_pure=False)
             else:  # a factor 0, or a product that underflows, makes a constant
                 variable = np.where(new_b == 0.0, CONSTANT, variable)
                 is_pure = form.is_pure and not some(new_b < 0.0)

@@ -45,12 +45,17 @@ class EnumerationBudget:
 
 
 class _ChoicePoint:
-    __slots__ = ("index", "operation", "weights")
+    __slots__ = ("index", "operation", "share", "weights")
 
     def __init__(self, weights: Weights, index: int, operation: str) -> None:
         self.weights = weights
-        self.index = index
         self.operation = operation
+        self.take(index)
+
+    def take(self, index: int) -> None:
+        """Makes this branch the one that runs take."""
+        self.index = index
+        self.share = float(self.weights[index])
 
 
 def _first_possible(weights: Weights, start: int) -> int | None:
@@ -111,20 +116,24 @@ class ChoiceStack:
 
         Raises NotEnumerable where a replay meets another choice than the run before did.
         """
+        laws: Weights
         if len(weights) > _MANY:
-            laws: Weights = asarray(weights, dtype=np.float64)
+            laws = asarray(weights, dtype=np.float64)
+        elif type(weights) is tuple:
+            laws = weights
         else:
             laws = tuple(weights.tolist() if isinstance(weights, np.ndarray) else weights)
-        if self._position < len(self._points):
-            point = self._points[self._position]
+        position, points = self._position, self._points
+        if position < len(points):
+            point = points[position]
             # The common case, equal tuples, costs one comparison.
             if type(laws) is not tuple or point.weights != laws or point.operation != operation:
                 self._require_repeat(point, laws, operation)
         else:
             point = self._new_point(laws, operation)
-            self._points.append(point)
-        self._position += 1
-        self.probability *= float(point.weights[point.index])
+            points.append(point)
+        self._position = position + 1
+        self.probability *= point.share
         return point.index
 
     def end_run(self) -> bool:
@@ -135,7 +144,7 @@ class ChoiceStack:
             point = self._points[-1]
             following = _first_possible(point.weights, point.index + 1)
             if following is not None:
-                point.index = following
+                point.take(following)
                 return True
             self._points.pop()
         return False

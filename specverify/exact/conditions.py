@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 _QUIET: dict[str, Any] = {"divide": "ignore", "invalid": "ignore", "over": "ignore", "under": "ignore"}
 _COMPARE = {"less": np.less, "less_equal": np.less_equal, "greater": np.greater, "greater_equal": np.greater_equal,
             "equal": np.equal, "not_equal": np.not_equal}  # fmt: skip
-
-
+IS_LESS = {"less": True, "less_equal": True, "greater": False, "greater_equal": False}
 _EXCHANGED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal"}
 
 

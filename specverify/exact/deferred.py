@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from specverify.exact.leaves import Leaf
 
 Get = Callable[[int], Any]
-_UNDECIDED: Any = object()
+UNDECIDED: Any = object()
 
 
 def _either_way(function: Callable[[Any, Any], Any]) -> tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]:
@@ -40,18 +40,18 @@ class Deferred(Opaque):
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self._value: Any = _UNDECIDED
+        self._value: Any = UNDECIDED
 
     def resolve(self) -> Any:
         """The value on this path, decided now if it was not before."""
-        if self._value is _UNDECIDED:
+        if self._value is UNDECIDED:
             self.run.require_current("use of a random number")
             self._value = self._decide()
         return self._value
 
     @property
     def is_decided(self) -> bool:
-        return self._value is not _UNDECIDED
+        return self._value is not UNDECIDED
 
     def _decide(self) -> Any:
         raise NotImplementedError
@@ -68,13 +68,13 @@ class Deferred(Opaque):
         return bool(self.resolve())
 
     def __int__(self) -> int:
-        if self._value is _UNDECIDED and self.run.int_calls is not None:
+        if self._value is UNDECIDED and self.run.int_calls is not None:
             self.run.int_calls.append(sys._getframe(1))
         return int(self.resolve())
 
     def __index__(self) -> int:
         value = self._value
-        return operator.index(int(self.resolve() if value is _UNDECIDED else value))
+        return operator.index(int(self.resolve() if value is UNDECIDED else value))
 
     def __float__(self) -> float:
         return float(self.resolve())
@@ -82,7 +82,7 @@ class Deferred(Opaque):
     def __hash__(self) -> int:
         # The hot path of programs that look laws up by their draft tokens.
         value = self._value
-        return hash(self.resolve() if value is _UNDECIDED else value)
+        return hash(self.resolve() if value is UNDECIDED else value)
 
     def __str__(self) -> str:
         return str(self.resolve())
@@ -126,8 +126,9 @@ class Deferred(Opaque):
     __ror__ = __or__
 
     def __eq__(self, other: Any) -> Any:
-        if self._value is not _UNDECIDED and not isinstance(other, Deferred):
-            return self._value == other
+        known = other._value if isinstance(other, Deferred) else other
+        if self._value is not UNDECIDED and known is not UNDECIDED:
+            return self._value == known
         return combined(operator.eq, self, other)
 
     def __ne__(self, other: Any) -> Any:
@@ -147,8 +148,8 @@ class Function(Deferred):
     def _decide(self) -> Any:
         leaf = self.only_leaf()
         if leaf is not None and not leaf.is_binary:
-            value = decided_by_groups(self.value_given, leaf, nothing=_UNDECIDED)
-            if value is not _UNDECIDED:
+            value = decided_by_groups(self.value_given, leaf, nothing=UNDECIDED)
+            if value is not UNDECIDED:
                 return value
         return self.function(lambda index: resolved(self.parts[index]))
 
@@ -185,7 +186,7 @@ def plain(value: Any) -> Any:
 
 def opened(value: Any) -> Any:
     """The value itself; what was deferred and is decided by now as an ordinary number."""
-    return value._value if isinstance(value, Deferred) and value._value is not _UNDECIDED else value
+    return value._value if isinstance(value, Deferred) and value._value is not UNDECIDED else value
 
 
 def resolved(value: Any) -> Any:

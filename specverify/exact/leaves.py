@@ -11,7 +11,7 @@ import numpy as np
 from numpy import array
 from numpy.typing import NDArray
 
-from specverify.exact.deferred import Deferred, plain
+from specverify.exact.deferred import UNDECIDED, Deferred, plain
 from specverify.exact.run import Run
 from specverify.exact.symbols import Floats
 
@@ -95,7 +95,11 @@ class Condition(Leaf):
     is_binary = True
 
     def __init__(self, run: Run, variable: int, threshold: float, below: bool, operation: str = "comparison") -> None:
-        super().__init__(run, operation)
+        # Without super(), which takes half of the time: programs that compare in a loop make a million of these.
+        self.run = run
+        self._value = UNDECIDED
+        self._allowed = None
+        self.operation = operation
         self.variable = variable
         self.threshold = threshold
         self.below = below
@@ -109,9 +113,10 @@ class Condition(Leaf):
 
     def __bool__(self) -> bool:
         # The hot path of programs that compare in a loop.
-        if not self.is_decided:
-            self._value = self.run.decide(self.variable, self.threshold, self.operation) == self.below
-        return bool(self._value)
+        value = self._value
+        if value is UNDECIDED:
+            value = self._value = self.run.decide(self.variable, self.threshold, self.operation) == self.below
+        return bool(value)
 
     def __invert__(self) -> Condition:
         return Condition(self.run, self.variable, self.threshold, not self.below, self.operation)

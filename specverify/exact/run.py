@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from specverify.exact.symbols import SymbolTable
 
 _FREE, _INSPECTED, _RACED, _CLAMPED = 0, 1, 2, 3
+_WHOLE = (0.0, 1.0)
 
 
 class Run:
@@ -39,7 +40,7 @@ class Run:
         self.notes: set[str] = set()
         self.num_variables = 0
         self.streams = Streams(self.new_variables, self.refuse)
-        self._state = np.zeros(256, dtype=np.uint8)
+        self._state = bytearray(256)
         self._held: dict[int, Any] = {}
         self._intervals: dict[int, tuple[float, float]] = {}
         self._table: SymbolTable | None = None
@@ -78,9 +79,7 @@ class Run:
         first = self.num_variables
         self.num_variables += count
         if self.num_variables > len(self._state):
-            grown = np.zeros(max(2 * len(self._state), self.num_variables), dtype=np.uint8)
-            grown[:first] = self._state[:first]
-            self._state = grown
+            self._state = self._state + bytes(max(len(self._state), count))
         return first
 
     def unseeded_variables(self, count: int) -> int:
@@ -109,6 +108,10 @@ class Run:
         """The leaf is being decided: what it knows will be an interval again."""
         self._held.pop(variable, None)
 
+    def _states(self) -> NDArray[np.uint8]:
+        """The states of all variables as an array of the same memory."""
+        return np.frombuffer(self._state, dtype=np.uint8)
+
     def _settle_holder(self, variable: int, asker: Any = None) -> None:
         holder = self._held.get(variable)
         if holder is not None and holder is not asker:
@@ -118,7 +121,7 @@ class Run:
         """Where the variable is known to lie. asker: the leaf that asks, if it is one."""
         if self._held:
             self._settle_holder(variable, asker)
-        return self._intervals.get(variable, (0.0, 1.0))
+        return self._intervals.get(variable, _WHOLE)
 
     def intervals(self, variables: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Lower and upper ends for an array of variables; entries below 0 (constants) get [0, 1)."""
@@ -127,7 +130,7 @@ class Run:
                 self._settle_holder(held)
         low, high = np.zeros(variables.shape), np.ones(variables.shape)
         inside = np.maximum(variables, 0)
-        for position in zip(*np.nonzero((self._state[inside] % 2 == 1) & (variables >= 0)), strict=True):
+        for position in zip(*np.nonzero((self._states()[inside] % 2 == 1) & (variables >= 0)), strict=True):
             low[position], high[position] = self._intervals[int(variables[position])]
         return low, high
 
@@ -135,7 +138,8 @@ class Run:
 
     def choose(self, weights: Sequence[float] | NDArray[np.float64], operation: str) -> int:
         """Forks on a law that depends on no variable."""
-        self.require_current(operation)
+        if self.is_finished:
+            self.require_current(operation)
         try:
             return self.stack.choose(weights, operation)
         except NotEnumerable as error:
@@ -147,17 +151,16 @@ class Run:
         """Whether the variable lies below the threshold; forks only where its interval leaves that open."""
         if self._state[variable] == _RACED:
             raise self._reused(operation)
-        low, high = self.interval(variable)
+        low, high = self.interval(variable) if self._held else self._intervals.get(variable, _WHOLE)
         if threshold >= high:
             return True
         if not threshold > low:
             return False
         width = high - low
-        if self.choose(((threshold - low) / width, (high - threshold) / width), operation) == 0:
-            self.narrow(variable, low, threshold)
-            return True
-        self.narrow(variable, threshold, high)
-        return False
+        is_above = self.choose(((threshold - low) / width, (high - threshold) / width), operation)
+        self._intervals[variable] = (threshold, high) if is_above else (low, threshold)
+        self._state[variable] = _INSPECTED
+        return not is_above
 
     def require_unraced(self, variable: int, operation: str) -> None:
         """Refuses a variable that a race has used up."""
@@ -198,15 +201,16 @@ class Run:
         for held in list(self._held):
             if (variables == held).any():
                 self._settle_holder(held)
-        states = self._state[variables]
+        known = self._states()
+        states = known[variables]
         if states.any():
             if bool((states[states > 0] == _CLAMPED).all()):
                 raise self.refuse_clamped(operation)
             raise self._reused(operation, raced=bool((states == _RACED).any()))
         # Writing the same entry twice counts once: fewer newly raced variables than entries means a repetition.
-        before = int(np.count_nonzero(self._state == _RACED))
-        self._state[variables] = _RACED
-        if int(np.count_nonzero(self._state == _RACED)) - before < len(variables):
+        before = self._state.count(_RACED)
+        known[variables] = _RACED
+        if self._state.count(_RACED) - before < len(variables):
             raise self._reused(operation)
 
     def _reused(self, operation: str, *, raced: bool = True) -> NotEnumerable:

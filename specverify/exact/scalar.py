@@ -15,7 +15,6 @@ from numpy import array
 
 from specverify.exact import algebra, conditions, transforms
 from specverify.exact.deferred import Deferred
-from specverify.exact.lazy import shown
 from specverify.exact.leaves import Condition
 from specverify.exact.opaque import Opaque
 from specverify.exact.run import Run
@@ -70,7 +69,7 @@ class Symbol(Opaque):
         return Symbol(self.run, self.variable, self.kind, mirror=self.mirror, a=a, b=b, c=self.c, parent=self.parent)
 
     def _shift(self, other: Any, sign: float) -> Any:
-        number = _number(other)
+        number = other if type(other) is float else _number(other)
         if number is None:
             return self._with_other(other, lambda x, y: algebra.add(x, y if sign > 0 else algebra.negative(y)))
         total = self.a + sign * number
@@ -159,7 +158,7 @@ class Symbol(Opaque):
 
     def compare(self, operation: str, other: Any) -> Any:
         """A Condition or a plain truth value; operation is numpy's name, such as "less"."""
-        number = _number(other)
+        number = other if type(other) is float else _number(other)
         if number is None:
             if not isinstance(other, Symbol):
                 return NotImplemented
@@ -167,7 +166,7 @@ class Symbol(Opaque):
             if not isinstance(difference, Symbol):
                 return bool(getattr(np, operation)(difference, 0.0))
             return difference.compare(operation, 0.0)
-        if operation in ("equal", "not_equal"):
+        if operation not in conditions.IS_LESS:
             return operation == "not_equal"
         if number != number:
             return False
@@ -175,7 +174,8 @@ class Symbol(Opaque):
             threshold, increasing = (number - self.a) / self.b, self.b > 0.0
         else:
             threshold, increasing = conditions.threshold(self, number)
-        return shown(Condition(self.run, self.variable, threshold, increasing == operation.startswith("less")))
+        condition = Condition(self.run, self.variable, threshold, increasing == conditions.IS_LESS[operation])
+        return condition if self.run.defers_items else condition.resolve()
 
     __lt__ = _comparison("less")
     __le__ = _comparison("less_equal")
