@@ -15,7 +15,7 @@ from specverify.sweep.theory import RoundModel
 
 @dataclass(frozen=True)
 class Advice:
-    """For one proposer on one workload. best_k: 0 where none is worth it; row: the fastest one measured.
+    """For one proposer on one workload. best_k: 0 where none is known to be worth it; row: the fastest one measured.
 
     theory: the closed form with acceptance and costs of all rows. as_good: k that the spread does not tell from row's.
     """
@@ -33,9 +33,16 @@ class Advice:
     @property
     def headline(self) -> str:
         where = f"{self.proposer}, {WORKLOADS[self.workload]}"
+        if self.is_undecided:
+            return f"{where}: undecided, measure more: k {self.row.num_draft_tokens} was faster, theory says it is not"
         if not self.best_k:
             return f"{where}: do not speculate, no k measured is faster than plain decoding"
         return f"{where}: use k = {self.best_k}"
+
+    @property
+    def is_undecided(self) -> bool:
+        """Faster by the few pairs of one row, slower by the acceptance and the costs of all rows."""
+        return self.row.speedup > 1.0 and not self.theory_k
 
     @property
     def reasons(self) -> list[str]:
@@ -101,9 +108,9 @@ def _advice(rows: Sequence[Row]) -> Advice:
     as_good = [row.num_draft_tokens for row in rows if row.speedup_high >= fastest.speedup_low]
     # Theory knows no noise: among what measurement cannot tell apart, its choice is the better guess.
     chosen = model.best(as_good)
-    best = 0 if fastest.speedup <= 1.0 else chosen or fastest.num_draft_tokens
     lengths = [row.num_draft_tokens for row in rows]
     theory_k = model.best(range(1, max(lengths) + 1))
+    best = 0 if fastest.speedup <= 1.0 or not theory_k else chosen or fastest.num_draft_tokens
     return Advice(rows[0].proposer, rows[0].workload, best, fastest, model, theory_k, as_good, max(lengths), error)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from specverify.laws.economics import optimum
@@ -51,6 +53,17 @@ def test_does_not_speculate_where_nothing_pays():
     assert found.best_k == 0
     assert "do not speculate" in found.headline
     assert "pay from acceptance 0.40 on" in found.reasons[-1]
+
+
+def test_luck_is_no_advice():
+    """One row is faster than plain decoding; acceptance and costs of all rows say that this cannot last."""
+    rows = [length_row(k, acceptance=0.35, fixed=0.0, draft_cost=0.4) for k in LENGTHS]
+    rows[3] = replace(rows[3], speedup=1.3, speedup_low=1.1, speedup_high=1.5)
+
+    (found,) = advice(Sweep({}, rows))
+
+    assert found.best_k == 0
+    assert "undecided, measure more: k 4 was faster" in found.headline
 
 
 def test_one_length_is_no_sweep():
