@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from specverify.exact import selections
 from specverify.exact.deferred import Deferred
+from specverify.exact.errors import TOO_COARSE
 from specverify.exact.numpy_deferred import DeferredArray, decided, object_array, plain_index
 from specverify.exact.numpy_standins import Standin
 from specverify.exact.run import Run
@@ -48,7 +49,7 @@ class SymbolArray(Standin):
             self.refuse(f"astype({np.dtype(dtype).name})")
         if np.dtype(dtype).itemsize < 4:
             # 1 in 2000 float16 uniforms is 1 itself: no law of a continuum describes them.
-            raise self.run.refuse("random numbers of half precision are too coarse for an exact law", "astype(float16)")
+            raise self.run.refuse(TOO_COARSE, "astype(float16)")
         if np.dtype(dtype).itemsize == 4:
             self.run.notes.add(SINGLE_PRECISION_NOTE)
         return SymbolArray(self.block.copy(), dtype)

@@ -72,7 +72,7 @@ def _uniform(call: Call) -> Any:
     state, shape = call.state, tuple(result.shape)
     variables = _variables(call, result, reading, ("uniform",))
     low, high = (0.0, 1.0) if call["from"] is None else (float(call["from"]), float(call["to"]))
-    _require_fine(call, result)
+    _require_fine(call, result.dtype)
     if variables.size <= SMALL:
         symbols = (Symbol(state.run, variable, a=low, b=high - low) for variable in variables.ravel().tolist())
         return _put(call, result, _filed(call, symbols, shape))
@@ -86,24 +86,24 @@ def _filed(call: Call, symbols: Iterable[Symbol], shape: tuple[int, ...]) -> Ids
     return array([call.state.elements.add(symbol) for symbol in symbols], dtype=np.int64).reshape(shape)
 
 
-def _require_fine(call: Call, result: torch.Tensor) -> None:
-    """Refuses half precision, whose few values no continuum describes, and notes the grid of single precision.
+def _require_fine(call: Call, dtype: torch.dtype) -> None:
+    """Refuses half precision: no continuum describes a uniform with 256 values, or ties between exponentials.
 
     Source: torch draws a uniform with as many bits as the type's significand has: 24, 11 (float16), 8 (bfloat16).
     """
-    if torch.finfo(result.dtype).bits < 32:
+    if torch.finfo(dtype).bits < 32:
         raise call.refuse(TOO_COARSE)
-    if result.dtype is torch.float32:
+    if dtype is torch.float32:
         call.state.run.notes.add(
-            "uniforms of type torch.float32 are multiples of 2^-24: the probability of a comparison is off by up to "
-            "2^-24 from this law"
+            "random numbers of type torch.float32 have 24 bits: the probability of a comparison is off by up to 2^-24 "
+            "from this law"
         )
 
 
 def _exponential(call: Call) -> Any:
     result, reading = _drawn(call)
     rate = float(call["lambd"])
-    _require_fine(call, result)
+    _require_fine(call, result.dtype)
     variables = _variables(call, result, reading, ("exponential", result.dtype))
     state, shape = call.state, tuple(result.shape)
     if variables.size <= SMALL:
@@ -138,6 +138,9 @@ def _multinomial(call: Call) -> Any:
     result, reading = _drawn(call)
     num_draws, replacement = int(call["num_samples"]), bool(call["replacement"])
     operation = "multinomial"
+    if num_draws == 1 or not replacement:
+        # Source: torch divides the weights by exponentials of their own type, and takes the largest.
+        _require_fine(call, source.dtype)
 
     def make(count: int) -> Ids:
         state.run.num_random_calls += 1

@@ -132,11 +132,23 @@ def test_uniforms_as_an_argument():
     assert_law(COIN, lambda source: int(source.torch_uniforms(1) < 0.3), calls=200)
 
 
-def test_a_coarse_grid_is_noted():
-    """bfloat16 uniforms have atoms that the continuum law does not know: the law says so."""
+HALF = {
+    "uniform": lambda g: (torch.rand(1, dtype=torch.bfloat16, generator=g) < 0.5).long(),
+    "rounded uniform": lambda g: (torch.rand(1, generator=g).half() < 0.5).long(),
+    "exponential": lambda g: WEIGHTS.bfloat16().div(torch.zeros(3).bfloat16().exponential_(generator=g)).argmax(),
+    "multinomial": lambda g: torch.multinomial(WEIGHTS.bfloat16(), 1, generator=g),
+}
 
-    law = torch_law(
-        lambda source: (torch.rand(1, dtype=torch.bfloat16, generator=source.torch_generator()) < 0.5).long()
-    )
 
-    assert any("2^-8" in note for note in law.notes)
+@pytest.mark.parametrize("name", HALF)
+def test_half_precision_is_refused(name):
+    """A bfloat16 uniform has 256 values, and exponentials of half precision tie: a continuum's law would be wrong."""
+    with pytest.raises(NotEnumerable, match="half precision"):
+        torch_law(lambda source: HALF[name](source.torch_generator()))
+
+
+def test_single_precision_is_noted():
+    """The law of a float32 uniform is a continuum's but for its 24 bits, and says so."""
+    law = torch_law(lambda source: (torch.rand(1, generator=source.torch_generator()) < 0.5).long())
+
+    assert any("2^-24" in note for note in law.notes)
