@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from specverify.core.errors import SubjectCrashed
 from specverify.exact.errors import NotEnumerable
 from specverify.exact.law import ExactLaw, enumerate_law
 from specverify.exact.program import NativeSource, RandomSource
+from specverify.exact.run import READ_TWICE
 from specverify.laws.sequence import Distance, completed_distance
 from specverify.laws.steps import draft_paths
 
@@ -34,7 +35,10 @@ _REPEATS = 16
 
 @dataclass(frozen=True)
 class StepResult:
-    """The law of one scenario. distance: of the worst draft where the function is not told the draft law."""
+    """The law of one scenario. distance: of the worst draft where the function is not told the draft law.
+
+    reads_twice: whether one random number was read by two draws, as with two generators of one seed.
+    """
 
     scenario: Scenario
     joint: Joint
@@ -42,6 +46,7 @@ class StepResult:
     draft_token_ids: tuple[int, ...] | None
     num_runs: int = 0
     num_samples: int = 0
+    reads_twice: bool = False
 
 
 def enumerate_step(
@@ -83,7 +88,7 @@ def enumerate_steps(
         outputs[number] += 1
     share = [law.num_runs * count // max(1, sum(outputs)) for count in outputs]
     return [
-        judged(scenario, joint, num_runs=runs)
+        replace(judged(scenario, joint, num_runs=runs), reads_twice=READ_TWICE in law.notes)
         for scenario, joint, runs in zip(scenarios, joints, share, strict=True)
     ]  # fmt: skip
 

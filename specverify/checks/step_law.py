@@ -23,6 +23,7 @@ from specverify.core.errors import SubjectCrashed
 from specverify.core.outcomes import Finding, Kind
 from specverify.exact.errors import NotEnumerable
 from specverify.exact.lattice import LatticeReport
+from specverify.exact.run import READ_TWICE
 from specverify.laws.residual import acceptance_efficiency
 
 # Enumeration of all cases stops here and says so; a small function needs about a second.
@@ -180,7 +181,8 @@ def _finding(
             f"Not noise. This is the exact law, by following every random value ({plural(first.num_runs, 'path')}): "
             f"total variation {first.distance.tv:.3g}, allowed {precision.tolerance:.0e} ({precision.reason})."
         )
-        cause = likely_cause(evidence.exact, first, tolerance=precision.tolerance)
+        shared = f"{READ_TWICE}." if first.reads_twice else ""
+        cause = likely_cause(evidence.exact, first, tolerance=precision.tolerance) or shared
         return law_finding(first, not_noise=not_noise, likely_cause=cause, others=others)
     sampled = wrong_sampled[0]
     not_noise = (

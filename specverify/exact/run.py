@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _FREE, _INSPECTED, _RACED, _CLAMPED = 0, 1, 2, 3
 _WHOLE = (0.0, 1.0)
 
+READ_TWICE = "the same random numbers are read twice: two generators, or one that was seeded again, share a seed"
+
 
 class Run:
     """What symbols, deferred draws and front ends share during one run.
@@ -91,6 +93,8 @@ class Run:
         """Variables read from a stream, counted as one random call."""
         self.require_current(kind)
         self.num_random_calls += 1
+        if position < stream.length:
+            self.notes.add(READ_TWICE)
         return stream.read(position, count, kind)
 
     def read_one(self, stream: Stream, position: int, kind: str) -> int:
@@ -98,6 +102,8 @@ class Run:
         if self.is_finished:
             self.require_current(kind)
         self.num_random_calls += 1
+        if position < stream.length:
+            self.notes.add(READ_TWICE)
         return stream.read_one(position, kind)
 
     def hold(self, variable: int, leaf: Any) -> None:

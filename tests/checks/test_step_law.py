@@ -103,6 +103,23 @@ def test_mistake_that_nobody_listed_is_not_named():
     assert result.findings[0].likely_cause == ""
 
 
+def test_two_generators_of_one_seed_are_named():
+    """What replaces a rejected token comes from a second generator, which begins with the numbers of the first."""
+
+    def verify(draft_token_ids, draft_probs, target_probs, seed):
+        tests, draws = np.random.default_rng(seed), np.random.default_rng(seed)
+        for position, token in enumerate(draft_token_ids):
+            if tests.random() * draft_probs[position, token] >= target_probs[position, token]:
+                mass = np.maximum(target_probs[position] - draft_probs[position], 0.0)
+                return [*draft_token_ids[:position], draws.choice(len(mass), p=mass / mass.sum())]
+        return [*draft_token_ids, draws.choice(target_probs.shape[1], p=target_probs[-1])]
+
+    result = law_result(verify)
+
+    assert result.outcome is Outcome.FAILED
+    assert "read twice" in result.findings[0].likely_cause
+
+
 def test_smallest_case_is_shown_with_both_laws():
     """The message begins with the smallest case, observed beside wanted, split by the draft token's fate."""
     finding = run_checks(subject_of("verify-residual-argmax"), ids=["lossless.step-law"]).results[0].findings[0]
