@@ -75,10 +75,12 @@ def _tiny(*, proposer: str, draft: Any, heads: dict[str, Any], **options: Any) -
     """Prompts are the editing tasks: in them even a copier finds something to draft."""
     family = tiny_family()
     prompts = family.prompts(EDITING, _NUM_PROMPTS)
+    # The end token comes after the whole edit, which is more than a check asks for; a colon comes in the first line.
+    ends = (END_TOKEN_ID, family.tokenizer().encode(":").ids[0])
     defaults = {
         "name": f"reference tiny {proposer}",
         "prompts": prompts,
-        "own_scenarios": default_scenarios(prompts, (END_TOKEN_ID,)),
+        "own_scenarios": default_scenarios(prompts, ends),
         "num_threads": 1,
     }
     return reference_subject(
