@@ -18,6 +18,7 @@ from specverify.exact.symbols import (
     POWER_U,
     Floats,
     Symbols,
+    common_shape,
     every,
     some,
 )
@@ -49,7 +50,7 @@ def through_rows(function: Operation) -> Operation:
 def shift(block: Symbols, number: Any) -> Symbols:
     """block + number. Infinite and NaN numbers make constants, as symbols are finite with probability 1."""
     numbers = asarray(number, dtype=np.float64)
-    shape = block.shape if not numbers.ndim else np.broadcast_shapes(block.shape, numbers.shape)
+    shape = common_shape(block, numbers)
     variable, kind, mirror, a, b, c, parent = block.broadcast(shape).columns
     form = block.form[0]
     if form is not None and every(np.isfinite(numbers)):
@@ -58,14 +59,17 @@ def shift(block: Symbols, number: Any) -> Symbols:
         )
     with np.errstate(**_QUIET):
         total = a + numbers
-    return Symbols(block.run, np.where(np.isfinite(numbers), variable, CONSTANT), kind, mirror, total, b, c, parent)
+    variable = np.where(np.isfinite(numbers), variable, CONSTANT)
+    if form is not None:
+        form = form._replace(is_pure=False, is_full=False)
+    return Symbols(block.run, variable, kind, mirror, total, b, c, parent, form=[form])
 
 
 @through_rows
 def scale(block: Symbols, number: Any) -> Symbols:
     """block * number. A factor 0 gives the constant 0; an infinite factor needs a symbol whose sign is known."""
     numbers = asarray(number, dtype=np.float64)
-    shape = block.shape if not numbers.ndim else np.broadcast_shapes(block.shape, numbers.shape)
+    shape = common_shape(block, numbers)
     wide = block.broadcast(shape)
     variable, kind, mirror, a, b, c, parent = wide.columns
     form = block.form[0]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy import array, asarray
+from numpy import array, asarray, zeros
 from numpy.typing import NDArray
 
 from specverify.exact import algebra
@@ -27,6 +27,7 @@ from specverify.exact.symbols import (
     Floats,
     Form,
     Symbols,
+    common_shape,
     every,
     some,
 )
@@ -96,7 +97,7 @@ def compare(block: Symbols, operation: str, number: Any) -> Conditions:
     numbers = asarray(number, dtype=np.float64)
     if not numbers.ndim and block.shape == ():
         return compare(block.reshaped((1,)), operation, numbers).reshaped(())
-    shape = block.shape if not numbers.ndim else np.broadcast_shapes(block.shape, numbers.shape)
+    shape = common_shape(block, numbers)
     if block.form[0] is not None and operation not in ("equal", "not_equal"):
         fast = _simple_thresholds(block.form[0], block, numbers)
         if fast is not None:
@@ -122,6 +123,19 @@ def compare(block: Symbols, operation: str, number: Any) -> Conditions:
         uniforms,
         np.where(constant, plain, ~unordered & (increasing == wants_less)),
     )
+
+
+def compare_one(symbol: Symbol, operation: str, numbers: Floats) -> Conditions:
+    """As compare, for one symbol with an array of numbers."""
+    if symbol.kind == POWER_U and symbol.c == 1.0 and not symbol.mirror and operation in IS_LESS:
+        with np.errstate(**_QUIET):
+            uniforms = np.minimum(np.maximum((numbers - symbol.a) / symbol.b, 0.0), 1.0)
+        if every(uniforms == uniforms):
+            variable, below = zeros(numbers.shape, dtype=np.int64), zeros(numbers.shape, dtype=np.bool_)
+            variable[...] = symbol.variable
+            below[...] = IS_LESS[operation] == (symbol.b > 0.0)
+            return Conditions(symbol.run, variable, uniforms, below)
+    return compare(symbol.block(), operation, numbers)
 
 
 @algebra.through_rows

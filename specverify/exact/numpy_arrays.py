@@ -36,7 +36,13 @@ class SymbolArray(Standin):
         return SymbolArray(Symbols(self.run, *columns, form=self.block.form), self.dtype)
 
     def __getitem__(self, index: Any) -> Any:
-        part = self.block[plain_index(index)]
+        block = self.block
+        if type(index) is slice:
+            return SymbolArray(block[index], self.dtype)
+        if type(index) is int and len(self.shape) == 1:
+            variable, kind, mirror, a, b, c, parent = (column.item(index) for column in block.columns)
+            return Symbol(self.run, variable, kind, mirror=mirror, a=a, b=b, c=c, parent=parent) if variable >= 0 else a
+        part = block[plain_index(index)]
         return from_block(part) if part.shape == () else SymbolArray(part, self.dtype)
 
     def __setitem__(self, index: Any, value: Any) -> None:

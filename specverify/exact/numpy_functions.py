@@ -30,8 +30,9 @@ _JOINS = ("concatenate", "stack", "vstack", "hstack", "append")
 
 def apply_function(run: Run, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """function(*args, **kwargs) where an argument is a stand-in; the entry point of __array_function__."""
-    name = str(function.__name__)
-    run.require_current(f"numpy.{name}")
+    name: str = function.__name__
+    if run.is_finished:
+        run.require_current(f"numpy.{name}")
     if name in _SPECIAL:
         return _SPECIAL[name](run, *args, **kwargs)
     first = args[0] if args else None

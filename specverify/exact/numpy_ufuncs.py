@@ -17,7 +17,7 @@ from specverify.exact.numpy_conditions import ConditionArray
 from specverify.exact.numpy_deferred import DeferredArray, decided
 from specverify.exact.run import Run
 from specverify.exact.scalar import Symbol, from_block
-from specverify.exact.symbols import Symbols, every
+from specverify.exact.symbols import Floats, Symbols, common_shape, every
 
 _Block = Callable[[Symbols], Symbols]
 
@@ -40,8 +40,9 @@ _BINARY: dict[str, Callable[[Symbols, Symbols], Symbols]] = {
     "subtract": algebra.subtract,
     "multiply": algebra.multiply,
     "divide": lambda first, second: algebra.multiply(first, transforms.power(second, -1.0)),
-    "true_divide": lambda first, second: algebra.multiply(first, transforms.power(second, -1.0)),
 }
+_RANDOM = (Symbol, SymbolArray)
+_FLOAT64 = np.dtype(np.float64)
 _COMPARISONS = ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal")
 _DEFERRED: dict[str, Callable[..., Any]] = {
     "add": operator.add,
@@ -66,18 +67,18 @@ _DEFERRED_REDUCTIONS = {"add": "sum", "multiply": "prod", "logical_and": "all", 
 
 def apply_ufunc(run: Run, ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """ufunc(*inputs) where an input is a stand-in; the entry point of __array_ufunc__."""
-    name = str(ufunc.__name__)
-    run.require_current(f"numpy.{name}")
+    name: str = ufunc.__name__
+    if run.is_finished:
+        run.require_current(f"numpy.{name}")
     out = kwargs.pop("out", (None,))[0]
-    kwargs = {key: value for key, value in kwargs.items() if key not in ("casting", "subok", "dtype", "order")}
+    if kwargs:
+        kwargs = {key: value for key, value in kwargs.items() if key not in ("casting", "subok", "dtype", "order")}
     result = _result(run, ufunc, name, method, inputs, kwargs)
-    if out is None:
-        return result
-    return _written(run, name, out, result)
+    return result if out is None else _written(run, name, out, result)
 
 
 def _result(run: Run, ufunc: Any, name: str, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if any(isinstance(value, Symbol | SymbolArray) for value in inputs):
+    if isinstance(inputs[0], _RANDOM) or any(isinstance(value, _RANDOM) for value in inputs[1:]):
         if method != "__call__" or kwargs:
             raise run.refuse("not supported on random numbers", f"numpy.{name}" + (f".{method}" if method else ""))
         return _on_symbols(run, name, inputs)
@@ -85,14 +86,19 @@ def _result(run: Run, ufunc: Any, name: str, method: str, inputs: tuple[Any, ...
 
 
 def _on_symbols(run: Run, name: str, inputs: tuple[Any, ...]) -> Any:
-    if name in _COMPARISONS:
-        return compare(run, name, *inputs)
-    if name in ("isnan", "isinf"):
+    if len(inputs) == 2:
+        if name in _COMPARISONS:
+            return compare(run, name, *inputs)
+        if name in _BINARY:
+            first, second = inputs
+            if isinstance(first, _RANDOM) and isinstance(second, _RANDOM):
+                return _wrapped(_BINARY[name](as_block(run, first), as_block(run, second)))
+            return _wrapped(_with_number(run, name, first, second))
+    elif name in _UNARY:
+        return _wrapped(_UNARY[name](as_block(run, inputs[0])))
+    if name in ("isnan", "isinf", "isfinite"):
         block = as_block(run, inputs[0])
-        return np.where(block.variable < 0, getattr(np, name)(block.a), False)
-    if name == "isfinite":
-        block = as_block(run, inputs[0])
-        return np.where(block.variable < 0, np.isfinite(block.a), True)
+        return np.where(block.variable < 0, getattr(np, name)(block.a), name == "isfinite")
     if name in ("maximum", "minimum", "fmax", "fmin"):
         return _clamped(run, name, *inputs)
     if name == "floor" and isinstance(inputs[0], Symbol):
@@ -101,62 +107,67 @@ def _on_symbols(run: Run, name: str, inputs: tuple[Any, ...]) -> Any:
         return _wrapped(transforms.absolute(as_block(run, inputs[0])))
     if name in ("power", "float_power"):
         return _power(run, *inputs)
-    if name in _BINARY and not all(isinstance(value, Symbol | SymbolArray) for value in inputs):
-        return _wrapped(_with_number(run, name, *inputs))
-    if name in _UNARY:
-        return _wrapped(_UNARY[name](as_block(run, inputs[0])))
-    if name in _BINARY:
-        return _wrapped(_BINARY[name](as_block(run, inputs[0]), as_block(run, inputs[1])))
     raise run.refuse("not supported on random numbers", f"numpy.{name}")
 
 
 def _with_number(run: Run, name: str, first: Any, second: Any) -> Symbols:
     """One of the two operands is plain."""
-    if isinstance(first, Symbol | SymbolArray):
-        block, number = as_block(run, first), asarray(decided(second), dtype=np.float64)
+    if isinstance(first, _RANDOM):
+        block, number = as_block(run, first), _floats(second)
         if name == "add":
             return algebra.shift(block, number)
         if name == "subtract":
             return algebra.shift(block, -number)
         # Dividing by a number rounds once; multiplying by its reciprocal would round twice.
         return algebra.scale(block, number) if name == "multiply" else _divided(block, number)
-    number, block = asarray(decided(first), dtype=np.float64), as_block(run, second)
+    number, block = _floats(first), as_block(run, second)
     if name == "add":
         return algebra.shift(block, number)
     if name == "subtract":
         return algebra.shift(algebra.negative(block), number)
-    return algebra.scale(block if name == "multiply" else transforms.power(block, -1.0), number)
+    return algebra.scale(block, number) if name == "multiply" else transforms.ratio(number, block)
 
 
 def compare(run: Run, name: str, first: Any, second: Any) -> Any:
     """first < second and so on, as conditions."""
-    if not isinstance(first, Symbol | SymbolArray):
+    if not isinstance(first, _RANDOM):
         return compare(run, conditions.mirrored(name), second, first)
-    block = as_block(run, first)
-    if isinstance(second, Symbol | SymbolArray):
-        block, number = algebra.subtract(block, as_block(run, second)), np.zeros(())
+    if isinstance(second, _RANDOM):
+        block, number = algebra.subtract(as_block(run, first), as_block(run, second)), np.zeros(())
+        result = conditions.compare(block, name, number)
     else:
-        number = asarray(decided(second), dtype=np.float64)
-    result = conditions.compare(block, name, number)
-    if every(result.variable < 0):
+        number = _floats(second)
+        if isinstance(first, Symbol) and number.ndim:
+            result = conditions.compare_one(first, name, number)
+        else:
+            result = conditions.compare(as_block(run, first), name, number)
+    if not result.size or (int(result.variable.item(0)) < 0 and every(result.variable < 0)):
         return result.below[()]
     if result.shape == ():
         return Condition(run, int(result.variable), float(result.threshold), bool(result.below))
-    return ConditionArray(result)
+    # A copy, because the program may write into the numbers that were compared.
+    return ConditionArray(conditions.Conditions(run, result.variable.copy(), result.threshold, result.below))
+
+
+def _floats(value: Any) -> Floats:
+    """A plain operand as an array; what is open in it is decided."""
+    if type(value) is np.ndarray and value.dtype is _FLOAT64:
+        return value
+    return asarray(decided(value), dtype=np.float64)
 
 
 def _clamped(run: Run, name: str, first: Any, second: Any) -> Any:
-    if not isinstance(first, Symbol | SymbolArray):
+    if not isinstance(first, _RANDOM):
         first, second = second, first
-    if isinstance(second, Symbol | SymbolArray):
+    if isinstance(second, _RANDOM):
         raise run.refuse("the larger of two random values has no closed form", f"numpy.{name}")
-    bound = asarray(decided(second), dtype=np.float64)
+    bound = _floats(second)
     low, high = (bound, None) if name in ("maximum", "fmax") else (None, bound)
     return _wrapped(conditions.clamp(as_block(run, first), low, high))
 
 
 def _divided(block: Symbols, number: Any) -> Symbols:
-    shape = np.broadcast_shapes(block.shape, number.shape)
+    shape = common_shape(block, number)
     wide, numbers = block.broadcast(shape), np.broadcast_to(number, shape)
     with np.errstate(divide="ignore", invalid="ignore"):
         plain = (wide.variable >= 0) & np.isfinite(numbers) & (numbers != 0.0)
@@ -168,12 +179,12 @@ def _divided(block: Symbols, number: Any) -> Symbols:
 
 
 def _power(run: Run, base: Any, exponent: Any) -> Any:
-    if isinstance(exponent, Symbol | SymbolArray):
-        if isinstance(base, Symbol | SymbolArray):
+    if isinstance(exponent, _RANDOM):
+        if isinstance(base, _RANDOM):
             raise run.refuse("a power of two random values has no closed form", "numpy.power")
-        log_base = np.log(asarray(decided(base), dtype=np.float64))
+        log_base = np.log(_floats(base))
         return _wrapped(transforms.exp(algebra.scale(as_block(run, exponent), log_base)))
-    return _wrapped(transforms.power(as_block(run, base), asarray(decided(exponent), dtype=np.float64)))
+    return _wrapped(transforms.power(as_block(run, base), _floats(exponent)))
 
 
 def _on_deferred(run: Run, ufunc: Any, name: str, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -221,7 +232,8 @@ def _connected(run: Run, name: str, first: Any, second: Any) -> Any:
 
 
 def _wrapped(block: Symbols) -> Any:
-    if every(block.variable < 0):
+    form = block.form[0]
+    if not (form is not None and form.is_full and block.size) and every(block.variable < 0):
         return block.a.copy()[()]
     if block.shape == ():
         return from_block(block)
@@ -233,7 +245,7 @@ def _written(run: Run, name: str, out: Any, result: Any) -> Any:
     if isinstance(out, SymbolArray):
         out[...] = result
         return out
-    if isinstance(result, Symbol | SymbolArray):
+    if isinstance(result, _RANDOM):
         raise run.refuse("random numbers are written into an ordinary array", f"numpy.{name} with out=")
     out[...] = decided(result)
     return out

@@ -16,6 +16,7 @@ from specverify.exact.symbols import (
     POWER_U,
     Floats,
     Symbols,
+    every,
     some,
 )
 
@@ -28,6 +29,18 @@ def race(block: Symbols, *, largest: bool, operation: str) -> tuple[NDArray[np.i
     """
     run = block.run
     symbolic = block.variable >= 0
+    form = block.form[0]
+    is_simple = form is not None and form.is_pure and form.kind == POWER_E and (form.c < 0.0) == largest
+    # Where the constants are 0, every symbol is above them.
+    if form is not None and is_simple and (form.is_full or (largest and not some(block.a))):
+        # b E^c with b > 0: the first arrival of E / w has w = b^(-1/c), and is the largest where c < 0.
+        positions = symbolic.nonzero()[0]
+        weights = block.b[positions]
+        if form.c != -1.0:
+            weights = weights ** (-1.0 / form.c)
+        total = weights.sum()
+        if len(positions) > 1 and np.isfinite(total) and every(weights):
+            return positions, block.variable[positions], weights / total
     constants = np.where(symbolic, -np.inf if largest else np.inf, block.a)
     certain = np.zeros(0, dtype=np.int64)
     if some(np.isnan(constants)):  # argmax and argmin both return the first NaN
@@ -47,13 +60,6 @@ def race(block: Symbols, *, largest: bool, operation: str) -> tuple[NDArray[np.i
             raise run.refuse("a race of random values against a number inside their range", operation)
     if len(positions) == 1:
         return positions, certain, np.ones(1)
-    form = block.form[0]
-    if form is not None and form.is_pure and form.kind == POWER_E and (form.c < 0.0) == largest:
-        # b E^c with b > 0: the first arrival of E / w has w = b^(-1/c), and is the largest where c < 0.
-        weights = entries.b if form.c == -1.0 else entries.b ** (-1.0 / form.c)
-        total = weights.sum()
-        if np.isfinite(total) and weights.all():
-            return positions, entries.variable, weights / total
     log_weights = _log_weights(entries, largest=largest, operation=operation)
     weights = np.exp(log_weights - log_weights.max())
     return positions, entries.variable, weights / weights.sum()

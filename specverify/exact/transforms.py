@@ -122,6 +122,23 @@ def power(block: Symbols, exponent: Any) -> Symbols:
     return _nested(block, result, symbolic & ~simple, NEST_POWER, "power", exponents)
 
 
+def ratio(number: Floats, block: Symbols) -> Symbols:
+    """number / block."""
+    form = block.form[0]
+    if form is not None and form.is_pure and form.is_full and form.kind <= POWER_E and number.shape == block.shape:
+        with np.errstate(**_QUIET):
+            new_b = number / block.b
+        if every(np.isfinite(new_b)) and every(new_b >= 0.0):
+            variable, kind, mirror, a, _, c, parent = block.columns
+            if every(new_b):
+                form = form._replace(c=-form.c)
+            else:
+                variable = np.where(new_b == 0.0, CONSTANT, variable)
+                form = form._replace(c=-form.c, is_full=False)
+            return Symbols(block.run, variable, kind, mirror, a, new_b, -c, parent, form=[form])
+    return scale(power(block, -1.0), number)
+
+
 def absolute(block: Symbols) -> Symbols:
     """Absolute value, where the sign is known."""
     low, high = value_bounds(block)
