@@ -24,6 +24,7 @@ from specverify.reference.limits import check_request
 from specverify.reference.model import Model
 from specverify.reference.proposers import Drafts, Proposer, TargetReader, TargetStates
 from specverify.reference.recorder import Recorder, finished_trace
+from specverify.reference.rolling_back import RollingBack
 from specverify.reference.tree import Branches, ancestors, verify_branches
 from specverify.reference.verifiers import (
     GreedyVerifier,
@@ -35,7 +36,7 @@ from specverify.reference.verifiers import (
 )
 
 
-class ReferenceEngine(Committing):
+class ReferenceEngine(Committing, RollingBack):
     """Decodes requests with a target model, a proposer and a verifier.
 
     verifier: None compares argmaxes where all requests are greedy and does rejection sampling otherwise.
@@ -224,25 +225,6 @@ class ReferenceEngine(Committing):
     def emitted_tokens(self, draft_token_ids: Sequence[int], num_accepted: int, final_token_id: int) -> list[int]:
         """What a verify call emits: the accepted prefix and one final token, nothing behind a rejection."""
         return [*draft_token_ids[:num_accepted], final_token_id]
-
-    def compact(self, drafts: Drafts, accepted: Sequence[Sequence[int]]) -> None:
-        """Moves the target's rows of the accepted path right behind the newest token's, where a chain's would be."""
-        cache = self.cached.cache
-        first_slots = [length - num for length, num in zip(cache.lengths, drafts.num_tokens, strict=True)]
-        cache.compact(first_slots, self.path_slots(first_slots, accepted))
-
-    def path_slots(self, first_slots: Sequence[int], accepted: Sequence[Sequence[int]]) -> list[list[int]]:
-        """Target cache rows of the accepted nodes; first_slots: those of node 0."""
-        return [[first + node for node in path] for first, path in zip(first_slots, accepted, strict=True)]
-
-    def roll_back(self, batch: Batch) -> None:
-        """Drops the target's KV rows of rejected or cut tokens."""
-        for row, running in enumerate(batch.running):
-            self.cached.cache.keep(row, self.rows_to_keep(row, running))
-
-    def rows_to_keep(self, row: int, running: RunningRequest) -> int:
-        """Target cache rows that stay: one per committed token but the newest, whose row the next pass writes."""
-        return running.newest_position
 
     # Committing and ending -----------------------------------------------------------------------------------
 
