@@ -19,6 +19,8 @@ _PRINTED = 5e-4
 # Differences below this are float64 sums in another order.
 _DUST = 1e-12
 
+_GREEDY = "it always emits the target's likeliest token. If it is meant for temperature 0, say so: is_greedy=True."
+
 
 def law_finding(
     result: StepResult, *, not_noise: str, likely_cause: str, num_samples: int = 0, others: str = "",
@@ -171,7 +173,8 @@ def likely_cause(results: Sequence[StepResult], shown: StepResult, *, tolerance:
     results: all cases that were run. shown: the case that the report shows. tolerance: as for the law itself.
     """
     if not shown.scenario.is_told or not shown.scenario.is_chain:
-        return ""  # the named mistakes are those of a chain with a draft law
+        # The named mistakes are those of a chain with a draft law.
+        return _GREEDY if all(map(_takes_the_likeliest, results)) else ""
     others = [one for one in results if one is not shown and one.scenario.neighbour is None and one.scenario.is_chain]
     observations = [_observation(result) for result in [shown, *others][:_MOST_CASES]]
     fit = most_likely_mistake(observations, tolerance=tolerance)
@@ -183,6 +186,15 @@ def likely_cause(results: Sequence[StepResult], shown: StepResult, *, tolerance:
     else:
         text += f"; all {len(observations)} cases compared fit to {max(fit.distance, 1e-16):.0e}."
     return f"{text} None of the {fit.num_refuted} other known mistakes fits."
+
+
+def _takes_the_likeliest(result: StepResult) -> bool:
+    """Whether every emitted token is the target's likeliest, as at temperature 0."""
+    return all(
+        token == int(np.argmax(result.scenario.target(emitted[:place])))
+        for _, emitted, _ in result.joint
+        for place, token in enumerate(emitted)
+    )
 
 
 def _observation(result: StepResult) -> Observation:

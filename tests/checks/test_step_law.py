@@ -120,6 +120,13 @@ def test_two_generators_of_one_seed_are_named():
     assert "read twice" in result.findings[0].likely_cause
 
 
+def test_undeclared_greedy_function_is_told_so():
+    """Without a draft law there is no catalogue to compare with; that it takes the likeliest token is seen."""
+    finding = law_result(greedy).findings[0]
+
+    assert "is_greedy=True" in finding.likely_cause
+
+
 def test_smallest_case_is_shown_with_both_laws():
     """The message begins with the smallest case, observed beside wanted, split by the draft token's fate."""
     finding = run_checks(subject_of("verify-residual-argmax"), ids=["lossless.step-law"]).results[0].findings[0]
