@@ -79,7 +79,8 @@ def scale(block: Symbols, number: Any) -> Symbols:
             new_a, new_b = a if is_product else a * numbers, b * numbers
         if every(np.isfinite(new_b)) and (is_product or every(np.isfinite(new_a))):
             if every(new_b > 0.0):
-                pass
+                if not form.is_pure and form.is_full and not some(new_a):  # as of -log(u)
+                    form = form._replace(is_pure=True)
             elif every(new_b):
                 form = form._replace(is_pure=False)
             else:  # a factor 0, or a product that underflows, makes a constant

@@ -90,10 +90,9 @@ def _on_symbols(run: Run, name: str, inputs: tuple[Any, ...]) -> Any:
         if name in _COMPARISONS:
             return compare(run, name, *inputs)
         if name in _BINARY:
-            first, second = inputs
-            if isinstance(first, _RANDOM) and isinstance(second, _RANDOM):
-                return _wrapped(_BINARY[name](as_block(run, first), as_block(run, second)))
-            return _wrapped(_with_number(run, name, first, second))
+            if all(isinstance(value, _RANDOM) for value in inputs):
+                return _wrapped(_BINARY[name](*(as_block(run, value) for value in inputs)))
+            return _wrapped(_with_number(run, name, *inputs))
     elif name in _UNARY:
         return _wrapped(_UNARY[name](as_block(run, inputs[0])))
     if name in ("isnan", "isinf", "isfinite"):
@@ -133,8 +132,8 @@ def compare(run: Run, name: str, first: Any, second: Any) -> Any:
     if not isinstance(first, _RANDOM):
         return compare(run, conditions.mirrored(name), second, first)
     if isinstance(second, _RANDOM):
-        block, number = algebra.subtract(as_block(run, first), as_block(run, second)), np.zeros(())
-        result = conditions.compare(block, name, number)
+        block = algebra.subtract(as_block(run, first), as_block(run, second))
+        result = conditions.compare(block, name, np.zeros(()))
     else:
         number = _floats(second)
         if isinstance(first, Symbol) and number.ndim:

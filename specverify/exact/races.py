@@ -41,6 +41,14 @@ def race(block: Symbols, *, largest: bool, operation: str) -> tuple[NDArray[np.i
         total = weights.sum()
         if len(positions) > 1 and np.isfinite(total) and every(weights):
             return positions, block.variable[positions], weights / total
+    if form is not None and form.kind == LOG_E and (form.is_full or (largest and _are_lowest(block.a[~symbolic]))):
+        # a + b log E with one b: b log(E e^(a/b)), which is largest at the first arrival where b < 0.
+        positions = symbolic.nonzero()[0]
+        slopes = block.b[positions]
+        if len(positions) > 1 and every(slopes == slopes[0]) and (slopes[0] < 0.0) == largest:
+            log_weights = block.a[positions] / -slopes
+            weights = np.exp(log_weights - log_weights.max())
+            return positions, block.variable[positions], weights / weights.sum()
     constants = np.where(symbolic, -np.inf if largest else np.inf, block.a)
     certain = np.zeros(0, dtype=np.int64)
     if some(np.isnan(constants)):  # argmax and argmin both return the first NaN
@@ -63,6 +71,10 @@ def race(block: Symbols, *, largest: bool, operation: str) -> tuple[NDArray[np.i
     log_weights = _log_weights(entries, largest=largest, operation=operation)
     weights = np.exp(log_weights - log_weights.max())
     return positions, entries.variable, weights / weights.sum()
+
+
+def _are_lowest(constants: Floats) -> bool:
+    return every(constants == -np.inf)
 
 
 def _range(entries: Symbols) -> tuple[float, float]:

@@ -57,7 +57,7 @@ class Form(NamedTuple):
     is_full: bool = True
 
 
-@dataclass(eq=False)  # not frozen: ten or more are made for every run, and a frozen one costs four times as much
+@dataclass(eq=False, slots=True)  # not frozen: ten or more are made for a run, and a frozen one costs four times that
 class Symbols:
     """A block of symbols: columns of one shape. A view of the columns is a view of the block.
 
@@ -169,20 +169,21 @@ def _block(
     return Symbols(
         run,
         array(variables, dtype=np.int64).reshape(shape),
-        np.full(shape, kind, dtype=np.uint8) if kind else zeros(shape, dtype=np.uint8),
-        np.full(shape, mirror) if mirror else zeros(shape, dtype=np.bool_),
-        _filled(shape, a),
-        _filled(shape, b),
-        _filled(shape, 1.0),
+        filled(shape, kind, np.uint8),
+        filled(shape, mirror, np.bool_),
+        filled(shape, a),
+        filled(shape, b),
+        filled(shape, 1.0),
         zeros(shape, dtype=np.int64),
         form=[Form(kind, mirror, 1.0, a == 0.0 and b > 0.0) if is_alike else None],
     )
 
 
-def _filled(shape: tuple[int, ...], value: float | Floats) -> Floats:
-    # A third of the time of np.full.
-    column = zeros(shape)
-    column[...] = value
+def filled(shape: tuple[int, ...], value: Any, dtype: Any = np.float64) -> NDArray[Any]:
+    """As np.full, in a third of its time."""
+    column = zeros(shape, dtype=dtype)
+    if value is not False:
+        column[...] = value
     return column
 
 
