@@ -222,8 +222,10 @@ def in_python(path: Path) -> object:
 
 
 def in_the_page(browser, path: Path) -> object:
+    # The boxes may be visible from the file before.
     browser.evaluate("page.file = null")
-    open_file(browser, path)
+    browser.choose_file("#file", path)
+    browser.wait_for("page.file !== null")
     return browser.evaluate("page.file")
 
 
