@@ -104,8 +104,8 @@ def _judge(subject: Any, scenario: Scenario, context: CheckContext) -> _Judged |
     request = scenario.request(0)
     target = subject.checkpoint.target_oracle.conditional(request.prompt_token_ids, request.sampling)
     try:
-        plain = _enumerate(subject, request, speculate=False)
-        speculated = _enumerate(subject, request, speculate=True)
+        plain = _enumerate(subject, request, context, speculate=False)
+        speculated = _enumerate(subject, request, context, speculate=True)
     except ReusedRandomness as reused:
         return reused_finding(scenario, request, reused)
     except NotEnumerable as refused:
@@ -126,7 +126,7 @@ def _judge(subject: Any, scenario: Scenario, context: CheckContext) -> _Judged |
     return _Judged(scenario, undecided, tv, tolerance, speculated.num_runs, against)
 
 
-def _enumerate(subject: Any, request: Request, *, speculate: bool) -> Enumerated:
+def _enumerate(subject: Any, request: Request, context: CheckContext, *, speculate: bool) -> Enumerated:
     engine = evidence.quiet(subject)
     seen: Counter[str] = Counter()
     prefilled: set[int] = set()
@@ -139,7 +139,7 @@ def _enumerate(subject: Any, request: Request, *, speculate: bool) -> Enumerated
         # What comes after the limit is the business of tokens.at-most-max-tokens.
         return tuple(trace.token_ids[: request.max_new_tokens])
 
-    seconds = _CROSS_CHECK_SECONDS if speculate else 0.25 * _CROSS_CHECK_SECONDS
+    seconds = min(context.effort, 1.0) * (_CROSS_CHECK_SECONDS if speculate else 0.25 * _CROSS_CHECK_SECONDS)
     is_double = noise.dtype_of(engine) == "float64"
     exact = enumerate_law(
         program,
