@@ -13,7 +13,6 @@ _OWN_PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep
 _SPECIMENS = os.path.join(_OWN_PACKAGE, "faults") + os.sep
 _PROGRAM_CALLERS = tuple(os.path.join("exact", name) for name in ("search.py", "cross_check.py", "edge.py"))
 _MAX_CODE = 70
-TOO_COARSE = "random numbers of half precision are too coarse for an exact law"
 _SKIPPED_PACKAGES = ("numpy", "torch", "scipy", "importlib", "contextlib.py", "random.py", "bisect.py")
 
 

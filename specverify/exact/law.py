@@ -60,6 +60,7 @@ def enumerate_law(
     front_ends: Sequence[FrontEnd] | None = None,
     reset: Callable[[], None] | None = None,
     progress: Progress | None = None,
+    halves_are_fine: bool = False,
 ) -> ExactLaw:
     """Enumerates every path of the program and returns its exact output law.
 
@@ -67,7 +68,8 @@ def enumerate_law(
     cross_check_calls, cross_check_seconds: ordinary calls compared with the law, up to that many seconds.
     allow_deterministic: accept a program that makes no random call, if ordinary calls repeat.
     reset: called before every call of the program, to put the subject's state back.
-    progress: called now and then with (explored probability, runs so far).
+    progress: called now and then with (explored probability, runs so far). halves_are_fine: not the program's law, but
+    what it would be if random numbers of half precision were not rounded; no ordinary calls can check that.
 
     Raises NotEnumerable (ReusedRandomness, UnsoundEnumeration), or what the program itself raises on ordinary calls.
     """
@@ -75,8 +77,9 @@ def enumerate_law(
 
     def attempt() -> ExactLaw:
         return _enumerate_once(
-            program, fronts, budget, cross_check_calls, cross_check_seconds, seed, allow_deterministic, reset, progress
-        )
+            program, fronts, budget, 0 if halves_are_fine else cross_check_calls, cross_check_seconds, seed,
+            allow_deterministic, reset, progress, halves_are_fine,
+        )  # fmt: skip
 
     try:
         return attempt()
@@ -105,6 +108,7 @@ def _enumerate_once(
     allow_deterministic: bool,
     reset: Callable[[], None] | None,
     progress: Progress | None,
+    halves_are_fine: bool,
 ) -> ExactLaw:
     started = time.monotonic()
     int_calls = IntCalls(is_enabled=all(getattr(front_end, "defers_items", True) for front_end in fronts))
@@ -114,7 +118,7 @@ def _enumerate_once(
         for front_end in fronts:
             stack.enter_context(front_end.installed())
         while True:
-            search = Search(program, fronts, ChoiceStack(budget), reset, seed, int_calls)
+            search = Search(program, fronts, ChoiceStack(budget), reset, seed, int_calls, halves_are_fine)
             if search.explore(hidden, progress):
                 break
     probabilities = search.probabilities()

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from specverify.exact import selections
 from specverify.exact.deferred import Deferred
-from specverify.exact.errors import TOO_COARSE
+from specverify.exact.numpy_coarse import CoarseArray, rounded_to_half
 from specverify.exact.numpy_deferred import DeferredArray, decided, object_array, plain_index
 from specverify.exact.numpy_standins import Standin
 from specverify.exact.run import Run
@@ -50,12 +50,12 @@ class SymbolArray(Standin):
         target = self.block.variable[index]
         self.block.assign(index, as_block(self.run, value).broadcast(np.shape(target)))
 
-    def astype(self, dtype: Any, **kwargs: Any) -> SymbolArray:
+    def astype(self, dtype: Any, **kwargs: Any) -> SymbolArray | CoarseArray:
         if np.dtype(dtype).kind != "f":
             self.refuse(f"astype({np.dtype(dtype).name})")
-        if np.dtype(dtype).itemsize < 4:
-            # 1 in 2000 float16 uniforms is 1 itself: no law of a continuum describes them.
-            raise self.run.refuse(TOO_COARSE, "astype(float16)")
+        if np.dtype(dtype).itemsize < 4 and not self.run.halves_are_fine:
+            entries = [from_block(self.block[index]) for index in np.ndindex(self.shape)]
+            return rounded_to_half(self.run, entries, self.shape, is_single=self.dtype == np.float32)
         if np.dtype(dtype).itemsize == 4:
             self.run.notes.add(SINGLE_PRECISION_NOTE)
         return SymbolArray(self.block.copy(), dtype)
@@ -123,11 +123,12 @@ def as_block(run: Run, value: Any) -> Symbols:
 
 def constructed(run: Run, real: Callable[..., Any], value: Any, dtype: Any = None, **kwargs: Any) -> Any:
     """What np.array, np.asarray and the like (real is numpy's own) make of values that hold stand-ins."""
-    if isinstance(value, SymbolArray | DeferredArray):
+    if isinstance(value, SymbolArray | DeferredArray | CoarseArray):
         result = value if real is not array else value.copy()
         return result if dtype is None else result.astype(dtype)
     if isinstance(value, Symbol) or _any_symbol(value):
-        return SymbolArray(as_block(run, value), np.float64 if dtype is None else dtype)
+        symbols = SymbolArray(as_block(run, value))
+        return symbols if dtype is None else symbols.astype(dtype)
     objects = array(_opened(value), dtype=object)
     numbers = DeferredArray.of(run, list(objects.ravel()), objects.shape)
     return numbers if dtype is None else numbers.astype(dtype)

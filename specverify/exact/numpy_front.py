@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from specverify.core.errors import UsageError
+from specverify.exact.coarse import Coarse
 from specverify.exact.numpy_arrays import SymbolArray, constructed, holds_standin
+from specverify.exact.numpy_coarse import CoarseArray
 from specverify.exact.numpy_deferred import DeferredArray, decided
 from specverify.exact.numpy_draws import Draws
 from specverify.exact.numpy_generators import SymbolicGenerator, SymbolicRandomState
@@ -89,7 +91,7 @@ class NumpyFront:
     def read_output(self, value: Any) -> Any:
         if isinstance(value, DeferredArray):
             return _tuples(value.values.tolist())
-        if isinstance(value, Symbol | SymbolArray):
+        if isinstance(value, Symbol | SymbolArray | Coarse | CoarseArray):
             raise value.run.refuse(
                 "the program returns a random number; only its decisions have a discrete law", "return"
             )

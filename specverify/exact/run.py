@@ -28,11 +28,13 @@ class Run:
     Every random value is a function of one uniform variable, numbered from 0. A variable starts free, with the
     interval [0, 1); comparisons narrow the interval; a race consumes the variable. poison_seed changes between the
     replays of one path: front ends derive their placeholders from it, so that a placeholder that is read shows.
+    halves_are_fine: see enumerate_law.
     """
 
-    def __init__(self, stack: ChoiceStack, *, poison_seed: int = 0) -> None:
+    def __init__(self, stack: ChoiceStack, *, poison_seed: int = 0, halves_are_fine: bool = False) -> None:
         self.stack = stack
         self.poison_seed = poison_seed
+        self.halves_are_fine = halves_are_fine
         self.budget = stack.budget
         self.failure: NotEnumerable | None = None
         self.is_finished = False

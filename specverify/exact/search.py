@@ -32,8 +32,10 @@ class Search:
         reset: Callable[[], None] | None,
         seed: int,
         int_calls: IntCalls,
+        halves_are_fine: bool = False,
     ) -> None:
         self.int_calls = int_calls
+        self.halves_are_fine = halves_are_fine
         self.program = program
         self.front_ends = front_ends
         self.stack = stack
@@ -107,7 +109,7 @@ class Search:
             )
 
     def _execute(self, *, poison_seed: int) -> tuple[Run, Cells]:
-        run = Run(self.stack, poison_seed=poison_seed)
+        run = Run(self.stack, poison_seed=poison_seed, halves_are_fine=self.halves_are_fine)
         run.int_calls = []
         raised: Exception | None = None
         cells: Cells = []

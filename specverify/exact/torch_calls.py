@@ -10,8 +10,10 @@ import torch
 from numpy import array
 from torch.overrides import TorchFunctionMode
 
+from specverify.exact.coarse import Coarse
 from specverify.exact.deferred import Deferred
 from specverify.exact.numpy_arrays import SymbolArray
+from specverify.exact.opaque import Opaque
 from specverify.exact.scalar import Symbol
 from specverify.exact.torch_memory import UNWATCHED_OPERATIONS, nested, raw_list, to_tensor
 from specverify.exact.torch_plain import PLAIN_CALLS, is_plain
@@ -33,7 +35,7 @@ class SymbolicCalls(TorchFunctionMode):
         state = self.state
         handler = _CALLS.get(func)
         if state is not None and not state.is_aside:
-            if types and any(issubclass(kind, (Symbol, Deferred)) for kind in types):
+            if types and any(issubclass(kind, Opaque) for kind in types):
                 args, kwargs = _as_tensors(state, args), _as_tensors(state, kwargs or {})
             if handler is not None:
                 return handler(self, state, func, args, kwargs or {})
@@ -48,7 +50,7 @@ class SymbolicCalls(TorchFunctionMode):
 
 
 def _as_tensors(state: TorchState, value: Any) -> Any:
-    if isinstance(value, (Symbol, Deferred)):
+    if isinstance(value, Opaque):
         return scalar_tensor(state, value)
     if isinstance(value, (tuple, list)):
         return type(value)(_as_tensors(state, part) for part in value)
@@ -60,7 +62,9 @@ def _as_tensors(state: TorchState, value: Any) -> Any:
 def scalar_tensor(state: TorchState, value: Any) -> torch.Tensor:
     """A random number of Python code as a tensor without dimensions."""
     with state.aside():
-        if isinstance(value, Symbol):
+        if isinstance(value, Coarse) and not value.is_number:
+            value.refuse("use with tensors")
+        if isinstance(value, (Symbol, Coarse)):
             return state.put_items(torch.zeros((), dtype=torch.float64), [value])
         number = torch.tensor(value.resolve()) if value.is_decided else torch.zeros((), dtype=torch.int64)
         return number if value.is_decided else state.put_items(number, [value])
@@ -79,8 +83,8 @@ def _scalar(mode: SymbolicCalls, state: TorchState, element: int, dtype: torch.d
     number = state.elements.get(element)
     if isinstance(number, Deferred) and (number.is_decided or not mode.defers_items):
         number = number.resolve()
-    if isinstance(number, Symbol):
-        return number
+    if isinstance(number, (Symbol, Coarse)):
+        return number.item()
     return number if isinstance(number, Deferred) else _typed(number, dtype)
 
 
@@ -215,7 +219,7 @@ def _flatten(state: TorchState, data: Any) -> Any:
 
 def _finite(mode: SymbolicCalls, state: TorchState, func: Any, args: Any, kwargs: Any) -> Any:
     """isfinite, isinf, isnan of a symbol: it is finite with probability 1."""
-    if state.store.shadows:
+    if state.store.shadows and not state.elements.has_coarse:
         with state.aside():
             ids = state.ids(args[0])
             if ids is not None and (ids > 0).any():

@@ -10,12 +10,13 @@ import torch
 from numpy import array
 
 from specverify.exact import algebra
+from specverify.exact.coarse import HALVES_NOTE
 from specverify.exact.conditions import Conditions
 from specverify.exact.deferred import Deferred
-from specverify.exact.errors import TOO_COARSE
 from specverify.exact.leaves import Categorical
 from specverify.exact.scalar import Symbol
 from specverify.exact.symbols import POWER_E, exponential_symbols, uniform_symbols
+from specverify.exact.torch_coarse import HALVES, MOST_TIED, drawn, multinomial_law, name_of
 from specverify.exact.torch_elements import SMALL, Ids
 from specverify.exact.torch_memory import to_numbers
 from specverify.exact.torch_plan import DRAWS, Call
@@ -70,9 +71,12 @@ def _uniform(call: Call) -> Any:
     if not result.dtype.is_floating_point:
         raise call.refuse("uniform draws of this type are not modelled")
     state, shape = call.state, tuple(result.shape)
-    variables = _variables(call, result, reading, ("uniform",))
+    is_half = result.dtype in HALVES
+    variables = _variables(call, result, reading, (f"uniform of {name_of(result.dtype)}" if is_half else "uniform",))
+    if is_half and not state.run.halves_are_fine:
+        return _put(call, result, drawn(call, result, variables))
     low, high = (0.0, 1.0) if call["from"] is None else (float(call["from"]), float(call["to"]))
-    _require_fine(call, result.dtype)
+    _note_single(call, result.dtype)
     if variables.size <= SMALL:
         symbols = (Symbol(state.run, variable, a=low, b=high - low) for variable in variables.ravel().tolist())
         return _put(call, result, _filed(call, symbols, shape))
@@ -87,12 +91,13 @@ def _filed(call: Call, symbols: Iterable[Symbol], shape: tuple[int, ...]) -> Ids
 
 
 def _require_fine(call: Call, dtype: torch.dtype) -> None:
-    """Refuses half precision: no continuum describes a uniform with 256 values, or ties between exponentials.
+    """Refuses exponentials of half precision, for a race knows no ties. Notes those of single precision."""
+    if dtype in HALVES:
+        raise call.refuse(f"exponentials of type {dtype} tie, and a race with ties is not modelled")
+    _note_single(call, dtype)
 
-    Source: torch draws a uniform with as many bits as the type's significand has: 24, 11 (float16), 8 (bfloat16).
-    """
-    if torch.finfo(dtype).bits < 32:
-        raise call.refuse(TOO_COARSE)
+
+def _note_single(call: Call, dtype: torch.dtype) -> None:
     if dtype is torch.float32:
         call.state.run.notes.add(
             "random numbers of type torch.float32 have 24 bits: the probability of a comparison is off by up to 2^-24 "
@@ -138,7 +143,13 @@ def _multinomial(call: Call) -> Any:
     result, reading = _drawn(call)
     num_draws, replacement = int(call["num_samples"]), bool(call["replacement"])
     operation = "multinomial"
-    if num_draws == 1 or not replacement:
+    has_ties = (
+        source.dtype in HALVES and num_draws == 1 and weights.shape[1] <= MOST_TIED and source.device.type == "cpu"
+        and not state.run.halves_are_fine
+    )  # fmt: skip
+    if has_ties:
+        state.run.notes.add(HALVES_NOTE + name_of(source.dtype))
+    elif (num_draws == 1 or not replacement) and not state.run.halves_are_fine:
         # Source: torch divides the weights by exponentials of their own type, and takes the largest.
         _require_fine(call, source.dtype)
 
@@ -147,7 +158,7 @@ def _multinomial(call: Call) -> Any:
         nodes: list[Deferred] = []
         for row in weights:
             if num_draws == 1 or replacement:
-                law = row / row.sum()
+                law = multinomial_law(tuple(row.tolist()), source.dtype) if has_ties else row / row.sum()
                 nodes.extend(Categorical(state.run, np.arange(len(row)), law, operation) for _ in range(num_draws))
             else:
                 draws = SuccessiveDraws(state.run, row, operation)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy import array
 from numpy.typing import NDArray
 
+from specverify.exact.coarse import Coarse
 from specverify.exact.conditions import Conditions
 from specverify.exact.deferred import Deferred
 from specverify.exact.leaves import Condition
@@ -37,11 +38,12 @@ class Elements:
         self.run = run
         self._conditions = no_conditions(run, (0,))
         self._num_conditions = 0
-        self._symbols: list[Symbol] = []
+        self._symbols: list[Symbol | Coarse] = []
         self._deferred: list[Deferred] = []
         self._truths: set[int] = set()
         self._objects: dict[int, Any] = {}
         self._rows: dict[int, int] = {}
+        self.has_coarse = False
 
     # Objects --------------------------------------------------------------------------------------------------
 
@@ -55,6 +57,12 @@ class Elements:
         if is_truth or isinstance(value, Condition):
             self._truths.add(element)
         return element
+
+    def add_coarse(self, value: Coarse) -> int:
+        """Id of a random number of half precision: it is continuous in that no operation may decide it."""
+        self.has_coarse = True
+        self._symbols.append(value)
+        return _FIRST_OBJECT + len(self._symbols)
 
     def get(self, element: int) -> Any:
         """The random number behind an id, as one object; always the same object for the same id."""

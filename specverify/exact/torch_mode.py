@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from specverify.exact.torch_coarse import COARSE_HANDLERS, holds_coarse
 from specverify.exact.torch_plan import HANDLERS, HAS_DROPOUT, PLANS, Call, Plan, plan_of
 from specverify.exact.torch_state import TorchState
 
@@ -88,6 +89,10 @@ def evaluate(state: TorchState, plan: Plan, func: Any, args: Any, kwargs: Any) -
         return _evaluate_in_place(state, plan, func, args, kwargs, is_symbolic)
     if not is_symbolic or plan.reads_no_data:
         return func(*args, **kwargs)
+    if state.elements.has_coarse and plan.name in COARSE_HANDLERS:
+        call = Call(state, plan, func, args, kwargs)
+        if holds_coarse(call):
+            return COARSE_HANDLERS[plan.name](call)
     handler = HANDLERS.get(plan.name)
     if handler is not None:
         return handler(Call(state, plan, func, args, kwargs))

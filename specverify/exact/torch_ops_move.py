@@ -9,7 +9,7 @@ import torch
 from numpy import array
 
 from specverify.exact.deferred import Function, Get
-from specverify.exact.errors import TOO_COARSE
+from specverify.exact.torch_coarse import HALVES, converted
 from specverify.exact.torch_elements import Ids
 from specverify.exact.torch_memory import to_tensor
 from specverify.exact.torch_plan import HANDLERS, Call
@@ -99,9 +99,9 @@ def converted_ids(state: TorchState, ids: Ids, source: torch.dtype, target: torc
     """Ids of the same elements in another type. Refuses a continuous symbol as an integer."""
     if source is target:
         return ids
+    if target in HALVES or state.elements.has_coarse:
+        ids = converted(state, ids, source, target)
     if target.is_floating_point:
-        if (ids > 0).any() and torch.finfo(target).bits < 32:
-            raise state.run.refuse(TOO_COARSE, operation)
         if source is torch.float64 and (ids > 0).any():
             state.run.notes.add(
                 f"random values are rounded from {source} to {target}: the law is that of the unrounded values"

@@ -15,6 +15,7 @@ import torch
 from numpy import array, count_nonzero
 from numpy.typing import NDArray
 
+from specverify.exact.coarse import Coarse
 from specverify.exact.conditions import Conditions
 from specverify.exact.deferred import Deferred
 from specverify.exact.run import Run
@@ -171,6 +172,8 @@ class TorchState:
                     known.append((position, item.resolve()))
                 else:
                     ids[position] = add(item, is_truth=are_truths)
+            elif type(item) is Coarse:
+                ids[position] = self.elements.add_coarse(item)
             elif item is not None:
                 known.append((position, item))
         if known:
