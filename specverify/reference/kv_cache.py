@@ -51,8 +51,10 @@ class KVCache:
 
     def read(self, layer: int, num_slots: int) -> tuple[Tensor, Tensor]:
         """Keys and values of the first num_slots slots, each [rows, kv_heads, num_slots, head_dim]; views."""
-        keys, values = self._lanes[layer]
-        return keys.narrow(2, 0, num_slots), values.narrow(2, 0, num_slots)
+        if self._num_seen != num_slots:
+            seen = self.buffer.narrow(4, 0, num_slots).flatten(0, 1).unbind()
+            self._seen, self._num_seen = list(zip(seen[::2], seen[1::2], strict=True)), num_slots
+        return self._seen[layer]
 
     def keep(self, row: int, num_rows: int) -> None:
         """Commits the first num_rows rows of the lane and drops everything behind them."""
@@ -93,8 +95,10 @@ class KVCache:
         self._take_lanes()
 
     def _take_lanes(self) -> None:
-        """Views of each layer's keys and values, made once for many passes."""
+        """Views of each layer's keys and values, made once for many passes; those of `read` once for each pass."""
         self._lanes = [(layer[0], layer[1]) for layer in self.buffer.unbind()]
+        self._num_seen = -1
+        self._seen: list[tuple[Tensor, Tensor]] = []
         self._row_index = torch.arange(self.buffer.shape[2], device=self.buffer.device)[:, None]
 
     def rows(self, row: int) -> Tensor:

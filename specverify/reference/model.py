@@ -56,10 +56,12 @@ class Model:
         self.device = weights.embedding.device
         # Norms and softmax are computed in at least float32, and in float64 where the model is.
         self.wide_dtype = torch.float64 if self.dtype == torch.float64 else torch.float32
-        # sqrt(size * eps), which the norm adds in square to a state's length; and 1 / sqrt(size).
+        # sqrt(size * eps), which the norm adds in square to a state's length; and what it starts from.
         smallest = (config.hidden_size * config.rms_norm_eps) ** 0.5
         self._smallest_length = torch.tensor(smallest, dtype=self.wide_dtype, device=self.device)
-        self._per_element = config.hidden_size**-0.5
+        self._zero = torch.zeros((), dtype=self.wide_dtype, device=self.device)
+        self._root_size = config.hidden_size**0.5
+        self._is_large = self.device.type == "cpu" and any(_is_large(layer.gate_up) for layer in weights.layers)
         self.rope = Rope(config.rope, config.head_dim, self.device)
 
     def forward(
@@ -89,6 +91,8 @@ class Model:
         rows, new = token_ids.shape
         config = self.config
         hidden = (self.embed(token_ids) if inputs is None else inputs).flatten(0, 1)  # [rows * new, hidden]
+        if rows * new == 1 and self._is_large:
+            hidden = torch.cat((hidden, hidden))  # twice, once for all of its products: see `project`
         rotation = self.rope.rotation(positions, self.dtype)
         if num_slots is None:
             assert mask is not None, "without a mask, say how many cache rows are seen"
@@ -97,15 +101,15 @@ class Model:
         taps = {} if tapped is None else tapped
         for index in range(config.num_layers) if layers is None else layers:
             if index in taps:
-                taps[index] = hidden.view(rows, new, -1)
+                taps[index] = hidden[: rows * new].view(rows, new, -1)
             layer = self.weights.layers[index]
             normed = self.norm(hidden, layer.attention_norm)
-            mixed = self.attention(normed, index, layer, rotation, slots, mask, num_slots, cache)
+            mixed = self.attention(normed, index, layer, rotation, slots, mask, num_slots, cache, rows * new)
             hidden = hidden + project(mixed, layer.attention_out, layer.attention_out_bias)
             hidden = hidden + self.mlp(self.norm(hidden, layer.mlp_norm), layer)
         if config.num_layers in taps:
-            taps[config.num_layers] = hidden.view(rows, new, -1)
-        return self.norm(hidden, self.weights.final_norm).view(rows, new, -1)
+            taps[config.num_layers] = hidden[: rows * new].view(rows, new, -1)
+        return self.norm(hidden[: rows * new], self.weights.final_norm).view(rows, new, -1)
 
     def embed(self, token_ids: Tensor) -> Tensor:
         """Embeddings [..., hidden] of token ids [...]: what the first layer reads."""
@@ -120,7 +124,7 @@ class Model:
         # Half the time of torch's rms_norm, which runs six kernels and more where the state is small.
         wide = hidden if self.dtype is self.wide_dtype else hidden.to(self.wide_dtype)
         length: Tensor = torch.hypot(vector_norm(wide, dim=-1, keepdim=True), self._smallest_length)
-        normed: Tensor = wide / (length * self._per_element)
+        normed: Tensor = torch.addcdiv(self._zero, wide, length, value=self._root_size)
         return normed * weight if self.dtype is self.wide_dtype else normed.to(self.dtype) * weight
 
     def attention(
@@ -133,12 +137,15 @@ class Model:
         mask: Tensor | None,
         num_slots: int,
         cache: KVCache,
+        num_tokens: int,
     ) -> Tensor:
-        """What the heads found, [rows * new, heads * head_dim]; normed: [rows * new, hidden]."""
+        """What the heads found, [num_tokens, heads * head_dim]; normed: [num_tokens, hidden], or one token twice."""
         config = self.config
         num_heads, num_kv_heads, new = config.num_heads, config.num_kv_heads, slots.shape[1]
         stacked = project(normed, layer.query_key_value, layer.query_key_value_bias)
-        stacked = stacked.view(-1, new, num_heads + 2 * num_kv_heads, config.head_dim)
+        if stacked.shape[0] != num_tokens:
+            stacked = stacked.narrow(0, 0, num_tokens)
+        stacked = stacked.contiguous().view(-1, new, num_heads + 2 * num_kv_heads, config.head_dim)
         rotated = rotate(stacked.narrow(2, 0, num_heads + num_kv_heads), rotation)
         cache.write(
             index,
@@ -148,12 +155,14 @@ class Model:
         )
         keys, values = cache.read(index, num_slots)  # [rows, kv_heads, num_slots, head_dim]
         # All query heads that share a KV head become rows of one product.
-        queries = rotated.narrow(2, 0, num_heads).transpose(1, 2)  # [rows, heads, new, head_dim]
+        queries = rotated.narrow(2, 0, num_heads)
+        if new > 1:
+            queries = queries.transpose(1, 2)  # [rows, heads, new, head_dim]
         queries = queries.reshape(-1, num_kv_heads, num_heads // num_kv_heads * new, config.head_dim)
         mixed = scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
         if new > 1:
             mixed = mixed.view(-1, num_heads, new, config.head_dim).transpose(1, 2)
-        return mixed.reshape(normed.shape[0], -1)
+        return mixed.reshape(num_tokens, -1)
 
     def _grouped(self, mask: Tensor) -> Tensor:
         """The mask [rows, new, slots] for all query heads of a KV head, [rows, 1, groups * new, slots]."""
@@ -163,7 +172,7 @@ class Model:
 
     def mlp(self, normed: Tensor, layer: Layer) -> Tensor:
         gate, up = project(normed, layer.gate_up, layer.gate_up_bias).chunk(2, dim=-1)
-        return project(silu(gate) * up, layer.down, layer.down_bias)
+        return project((silu(gate) * up).contiguous(), layer.down, layer.down_bias)
 
     def first_layers(self, num_layers: int) -> Model:
         """The same model cut after its first layers: a cheap untrained draft that shares the weights."""
@@ -180,12 +189,18 @@ LARGE_WEIGHT = 1 << 18
 
 
 def project(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """inputs [tokens, in] times weight [out, in], transposed, and the bias: [tokens, out]."""
+    """inputs [tokens, in] times weight [out, in], transposed, and the bias: [tokens, out], of whatever strides."""
     if isinstance(weight, Int8Weight):
         return weight.project(inputs, bias)
-    if weight.numel() < LARGE_WEIGHT or inputs.shape[0] > FEW_TOKENS or weight.device.type != "cpu":
-        return linear(inputs, weight, bias)
     num_tokens = inputs.shape[0]
-    columns = torch.cat((inputs, inputs)) if num_tokens == 1 else inputs
-    outputs = torch.mm(weight, columns.t())[:, :num_tokens].t().contiguous()
+    if num_tokens > FEW_TOKENS or not _is_large(weight) or weight.device.type != "cpu":
+        return linear(inputs, weight, bias)
+    if num_tokens == 1:
+        outputs = torch.mm(weight, torch.cat((inputs, inputs)).t()).narrow(1, 0, 1).t()
+    else:
+        outputs = torch.mm(weight, inputs.t()).t()
     return outputs if bias is None else outputs + bias
+
+
+def _is_large(weight: Tensor) -> bool:
+    return weight.numel() >= LARGE_WEIGHT
