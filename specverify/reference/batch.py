@@ -27,9 +27,11 @@ class RunningRequest:
     steps: list[Step] = field(default_factory=list)
     finish_reason: str = ""
     prompt_length: int = field(init=False)
+    most_tokens: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.prompt_length = len(self.request.prompt_token_ids)
+        self.most_tokens = self.prompt_length + self.request.max_new_tokens
 
     @property
     def num_output_tokens(self) -> int:
@@ -37,7 +39,7 @@ class RunningRequest:
 
     @property
     def num_remaining(self) -> int:
-        return self.request.max_new_tokens + self.prompt_length - len(self.token_ids)
+        return self.most_tokens - len(self.token_ids)
 
     @property
     def newest_position(self) -> int:
