@@ -104,6 +104,15 @@ def specimens() -> Sequence[Fault | CorrectSubject]:
     return found
 
 
+def subject_of(one: Fault | CorrectSubject) -> Any:
+    """The engine or verify function, as checks take it."""
+    if not one.options:
+        return as_subject(one.make(), one.name)
+    from specverify.adapters.function import FunctionSubject
+
+    return FunctionSubject(one.make(), name=one.name, **one.options)
+
+
 def checks_naming(fault: str) -> Sequence[str]:
     """Ids of the checks that say they catch this fault."""
     return [one.id for one in all_checks() if fault in one.catches]
@@ -168,7 +177,7 @@ def run_trial(one: Fault | CorrectSubject, seed: int = 0) -> Trial:
     ids = checks_naming(one.name) if is_fault else [check.id for check in all_checks()]
     if not ids:
         return _trial(one, {}, {}, 0.0)
-    subject = as_subject(one.make(), one.name)
+    subject = subject_of(one)
     effort = _ENGINE_EFFORT if not is_fault and Capability.GENERATE in subject.capabilities else 1.0
     report = run_checks(subject, ids=ids, seed=seed, alpha=_ALPHA, effort=effort)
     outcomes = {result.check_id: result.outcome for result in report.results}

@@ -146,7 +146,9 @@ def _uniform_array(wanted: _Wanted, shape: tuple[int, ...]) -> Any:
     if wanted.kind.startswith("torch"):
         import torch
 
-        uniforms, dtype = wanted.source.torch_uniforms(shape), getattr(torch, wanted.dialect.dtype)
+        # Whoever calls a function with laws of half precision draws its uniforms in float32 all the same.
+        dtype = torch.float64 if wanted.dialect.dtype == "float64" else torch.float32
+        uniforms = wanted.source.torch_uniforms(shape)
         return uniforms if uniforms.dtype == dtype else uniforms.to(dtype)
     array = wanted.source.uniforms(shape)
     return array.tolist() if wanted.kind == "list" else array

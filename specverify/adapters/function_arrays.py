@@ -15,6 +15,8 @@ FloatArray = NDArray[np.float64]
 
 # exp of this is 0 in every type, and every type holds it.
 _NO_CHANCE = -1e4
+# Roundings until a law stays what it is; two or three do.
+_MOST_ROUNDINGS = 32
 
 
 def in_form(law: FloatArray, form: str, *, finite: bool = False) -> FloatArray:
@@ -81,16 +83,26 @@ def _as_kind(array: NDArray[Any], kind: str, dtype: str) -> Any:
 
 
 def rounded_law(law: FloatArray, dtype: str) -> FloatArray:
-    """The law that is left after its probabilities went through a narrower type: rounded, renormalised."""
+    """The law that is left after its probabilities went through a narrower type: rounded, renormalised.
+
+    Such that rounding it once more leaves the same numbers: it is what a function gets that is given it in this type.
+    """
     if dtype == "float64":
         return law
+    for _ in range(_MOST_ROUNDINGS):
+        rounded = _rounded(law, dtype)
+        law = rounded / rounded.sum(axis=-1, keepdims=True)
+        if np.array_equal(rounded, _rounded(law, dtype)):
+            break
+    return law
+
+
+def _rounded(law: FloatArray, dtype: str) -> FloatArray:
     if dtype == "bfloat16":
         import torch
 
-        rounded = torch.as_tensor(law).to(torch.bfloat16).to(torch.float64).numpy()
-    else:
-        rounded = law.astype(dtype).astype(np.float64)
-    return np.asarray(rounded / rounded.sum(axis=-1, keepdims=True))
+        return np.asarray(torch.from_numpy(law.copy()).to(torch.bfloat16).to(torch.float64))
+    return law.astype(dtype).astype(np.float64)
 
 
 def as_nested(value: Any) -> Any:

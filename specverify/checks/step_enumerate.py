@@ -19,6 +19,7 @@ from specverify.checks.step_subject import (
     split_by_draft,
 )
 from specverify.core.errors import SubjectCrashed
+from specverify.exact.coarse import halves_in
 from specverify.exact.errors import NotEnumerable
 from specverify.exact.law import ExactLaw, enumerate_law
 from specverify.exact.program import NativeSource, RandomSource
@@ -37,7 +38,8 @@ _REPEATS = 16
 class StepResult:
     """The law of one scenario. distance: of the worst draft where the function is not told the draft law.
 
-    reads_twice: whether one random number was read by two draws, as with two generators of one seed.
+    reads_twice: whether one random number was read by two draws, as with two generators of one seed. halves: names of
+    the half-precision types that random numbers came in; halves_at: the user's line where they did.
     """
 
     scenario: Scenario
@@ -47,6 +49,8 @@ class StepResult:
     num_runs: int = 0
     num_samples: int = 0
     reads_twice: bool = False
+    halves: tuple[str, ...] = ()
+    halves_at: str = ""
 
 
 def enumerate_step(
@@ -57,11 +61,13 @@ def enumerate_step(
 
 
 def enumerate_steps(
-    subject: VerifySubject, scenarios: Sequence[Scenario], *, cross_check_calls: int = CROSS_CHECK_CALLS
-) -> list[StepResult]:
+    subject: VerifySubject, scenarios: Sequence[Scenario], *, cross_check_calls: int = CROSS_CHECK_CALLS,
+    halves_are_fine: bool = False,
+) -> list[StepResult]:  # fmt: skip
     """The exact law of what a step emits in each scenario, and its distance from the target.
 
     All scenarios are enumerated as one program that begins by choosing one: setting up costs more than most of them.
+    halves_are_fine: what the law would be if random numbers were not rounded to half precision.
     Raises NotEnumerable where the randomness is out of reach, SubjectCrashed where the function itself raises.
     """
     # Random trees make their rows on demand, by generators of their own: not while randomness is being enumerated.
@@ -70,7 +76,9 @@ def enumerate_steps(
             scenario.batch(tokens)
     program = StepProgram(subject, scenarios)
     try:
-        law: ExactLaw = enumerate_law(program, cross_check_calls=cross_check_calls)
+        law: ExactLaw = enumerate_law(
+            program, cross_check_calls=cross_check_calls, halves_are_fine=halves_are_fine
+        )  # fmt: skip
     except NotEnumerable:
         raise
     except Exception as error:
@@ -87,8 +95,10 @@ def enumerate_steps(
             joints[number][key] = joints[number].get(key, 0.0) + probability * len(scenarios) * weight
         outputs[number] += 1
     share = [law.num_runs * count // max(1, sum(outputs)) for count in outputs]
+    halves, halves_at = halves_in(law.notes)
+    notes: dict[str, Any] = {"reads_twice": READ_TWICE in law.notes, "halves": halves, "halves_at": halves_at}
     return [
-        replace(judged(scenario, joint, num_runs=runs), reads_twice=READ_TWICE in law.notes)
+        replace(judged(scenario, joint, num_runs=runs), **notes)
         for scenario, joint, runs in zip(scenarios, joints, share, strict=True)
     ]  # fmt: skip
 

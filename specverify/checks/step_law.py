@@ -5,44 +5,47 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 
+from specverify.checks import step_halves
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
 from specverify.checks.step_enumerate import StepResult, enumerate_step, enumerate_steps
 from specverify.checks.step_explain import law_finding, likely_cause
 from specverify.checks.step_lattice import lattice_report
-from specverify.checks.step_precision import Precision, measured_precision
+from specverify.checks.step_precision import Precision, is_wrong, measured_precision
 from specverify.checks.step_sample import SampledStep, sample_step
 from specverify.checks.step_scenarios import scenarios_for
 from specverify.checks.step_subject import Scenario, VerifySubject
-from specverify.checks.wording import plural
 from specverify.core.capabilities import Capability
 from specverify.core.errors import SubjectCrashed
 from specverify.core.outcomes import Finding, Kind
 from specverify.exact.errors import NotEnumerable
 from specverify.exact.lattice import LatticeReport
-from specverify.exact.run import READ_TWICE
 from specverify.laws.residual import acceptance_efficiency
 
 # Enumeration of all cases stops here and says so; a small function needs about a second.
 _MAX_SECONDS = 60.0
-# Impossible tokens are proof; this is only the dust of summing probabilities.
-_IMPOSSIBLE = 1e-15
 # Cases sampled after the one that was refuted.
 _MORE_CASES = 4
 
 
 @dataclass
 class _Evidence:
-    """What the cases of one function gave. crash: what ended them early; the cases before it still count."""
+    """What the cases of one function gave. finer: see step_halves. crash: what ended them early; those before count."""
 
     exact: list[StepResult] = field(default_factory=list)
+    finer: list[StepResult] = field(default_factory=list)
     sampled: list[SampledStep] = field(default_factory=list)
     reason: str = ""
     lattice: LatticeReport | None = None
     crash: SubjectCrashed | None = None
+
+
+_Pair = tuple[StepResult, StepResult | None]
+"""A case, and the same one with finer random numbers where there is one."""
 
 
 @check(
@@ -63,7 +66,8 @@ class _Evidence:
         "verify-softmax-twice", "verify-greedy-for-all", "verify-rows-mixed-up", "verify-counts-every-flag",
         "verify-first-draft-unchecked", "verify-noise-reused", "verify-point-mass-keeps-draft",
         "verify-tree-siblings-against-target", "verify-tree-siblings-not-renormalised",
-        "verify-tree-drawn-siblings-removed",
+        "verify-tree-drawn-siblings-removed", "verify-uniform-in-bfloat16",
+        "verify-uniform-cast-to-bfloat16",
     ),
     source="arXiv 2211.17192, appendix A.1; the criterion for any method: completed with tokens from the target, what "
     "a step emits must follow the target's sequence law",
@@ -74,12 +78,15 @@ def step_law(subject: Any, context: CheckContext) -> Iterator[Finding]:
     That holds for every lossless method (token-wise, block, point mass, several candidates, sampling and comparing)
     and for no other. The strongest mode that the function allows is used: all drafts and all its randomness
     enumerated, which gives its law exactly; else ordinary calls, judged by an e-process that may be continued at
-    will. A function that is not told the draft law must be lossless for each draft by itself.
+    will. A function that is not told the draft law must be lossless for each draft by itself. Half precision is allowed
+    for laws, not for random numbers: what the rounding of those costs is told apart, exactly.
     """
     evidence = _gather(subject, context)
-    precision = measured_precision(subject, evidence.exact)
+    precision = measured_precision(subject, evidence.finer or evidence.exact, halves_are_fine=bool(evidence.finer))
     _count_exercised(evidence, context)
-    wrong = [result for result in evidence.exact if _is_wrong(result, precision)]
+    # The longer cases are not compared once the shorter ones have shown what half precision does.
+    pairs: list[_Pair] = list(zip(evidence.exact, evidence.finer or repeat(None), strict=False))
+    wrong = [pair for pair in pairs if is_wrong(pair[0], precision) or step_halves.is_lost(*pair)]
     wrong_sampled = [sampled for sampled in evidence.sampled if sampled.is_refuted]
     context.figures.update(_figures(evidence, precision))
     if wrong or wrong_sampled:
@@ -88,11 +95,6 @@ def step_law(subject: Any, context: CheckContext) -> Iterator[Finding]:
     if evidence.crash is not None:
         raise evidence.crash
     context.worth(_worth(evidence, precision))
-
-
-def _is_wrong(result: StepResult, precision: Precision) -> bool:
-    """Rounding explains a small distance, but never a token that the target forbids."""
-    return result.distance.tv > precision.tolerance or result.distance.impossible_mass > _IMPOSSIBLE
 
 
 def _gather(subject: VerifySubject, context: CheckContext) -> _Evidence:
@@ -109,6 +111,7 @@ def _gather(subject: VerifySubject, context: CheckContext) -> _Evidence:
     except SubjectCrashed as crash:
         evidence.exact, _, evidence.crash = _one_by_one(subject, scenarios, context)
         evidence.crash = evidence.crash or crash
+    evidence.finer = step_halves.with_finer_draws(subject, evidence.exact)
     if evidence.crash is not None:
         return evidence
     context.shared["step-not-enumerable"] = evidence.reason
@@ -169,20 +172,15 @@ def _count_exercised(evidence: _Evidence, context: CheckContext) -> None:
 
 
 def _finding(
-    evidence: _Evidence, wrong: list[StepResult], wrong_sampled: list[SampledStep], precision: Precision
+    evidence: _Evidence, wrong: list[_Pair], wrong_sampled: list[SampledStep], precision: Precision
 ) -> Finding:
-    total = len(evidence.exact) + len(evidence.sampled)
+    total = len(evidence.finer or evidence.exact) + len(evidence.sampled)
     others = f"Wrong in {len(wrong) + len(wrong_sampled)} of the {total} cases tried."
     if evidence.crash is not None:
         others += f" Then it crashed: {evidence.crash}."
     if wrong:
-        first = wrong[0]
-        not_noise = (
-            f"Not noise. This is the exact law, by following every random value ({plural(first.num_runs, 'path')}): "
-            f"total variation {first.distance.tv:.3g}, allowed {precision.tolerance:.0e} ({precision.reason})."
-        )
-        shared = f"{READ_TWICE}." if first.reads_twice else ""
-        cause = likely_cause(evidence.exact, first, tolerance=precision.tolerance) or shared
+        first, finer = wrong[0]
+        not_noise, cause = step_halves.reasons(first, finer, evidence.finer or evidence.exact, precision)
         return law_finding(first, not_noise=not_noise, likely_cause=cause, others=others)
     sampled = wrong_sampled[0]
     not_noise = (

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from specverify.checks.step_enumerate import StepResult, enumerate_step
+from specverify.checks.step_enumerate import StepResult, enumerate_steps
 from specverify.checks.step_scenarios import adapted, dyadic_scenario
 from specverify.checks.step_subject import VerifySubject
 from specverify.exact.errors import NotEnumerable
@@ -15,6 +16,8 @@ from specverify.exact.errors import NotEnumerable
 TOLERANCES: Mapping[str, float] = {"float64": 1e-9, "float32": 1e-5, "float16": 5e-3, "bfloat16": 4e-2}
 # Two laws from the same float64 arithmetic, summed in another order.
 _SAME = 1e-13
+# Impossible tokens are proof; this is only the dust of summing probabilities.
+_IMPOSSIBLE = 1e-15
 
 
 @dataclass(frozen=True)
@@ -25,12 +28,20 @@ class Precision:
     reason: str
 
 
-def measured_precision(subject: VerifySubject, results: Sequence[StepResult]) -> Precision:
+def is_wrong(result: StepResult, precision: Precision) -> bool:
+    """Rounding explains a small distance, but never a token that the target forbids."""
+    return result.distance.tv > precision.tolerance or result.distance.impossible_mass > _IMPOSSIBLE
+
+
+def measured_precision(
+    subject: VerifySubject, results: Sequence[StepResult], *, halves_are_fine: bool = False
+) -> Precision:
     """The tolerance for a function: by the type of its inputs, or by the narrower type it turns out to compute in.
 
     Only float64 inputs leave a question open, and only where a law is off by more than float64 and less than float32
     explains. Then the laws are sent through float32 first: a function that computes in float32 anyway gives exactly
     the same law. Failing that, it is asked a case whose whole arithmetic is exact in half precision.
+    halves_are_fine: how the results were enumerated.
     """
     declared = subject.dtype
     tolerance = TOLERANCES[declared]
@@ -38,11 +49,12 @@ def measured_precision(subject: VerifySubject, results: Sequence[StepResult]) ->
     if declared != "float64" or not suspects:
         return Precision(tolerance, f"{declared} laws")
     worst = max(suspects, key=lambda result: result.distance.tv)
+    enumerated = partial(enumerate_steps, cross_check_calls=0, halves_are_fine=halves_are_fine)
     try:
-        rounded = enumerate_step(subject.rounded_to("float32"), worst.scenario, cross_check_calls=0)
+        rounded = enumerated(subject.rounded_to("float32"), [worst.scenario])[0]
         if _same_law(worst, rounded):
             return Precision(TOLERANCES["float32"], "it computes in float32")
-        exact = enumerate_step(subject, adapted(dyadic_scenario(), subject), cross_check_calls=0)
+        exact = enumerated(subject, [adapted(dyadic_scenario(), subject)])[0]
         if exact.distance.tv <= TOLERANCES["float64"]:
             return Precision(TOLERANCES["float32"], "it rounds to float32 on the way")
     except NotEnumerable:

@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specverify.exact.deferred import plain
+from specverify.exact.errors import source_line
 from specverify.exact.lazy import shown
 from specverify.exact.leaves import Condition, Piecewise
 from specverify.exact.opaque import Opaque
 from specverify.exact.run import Run
 from specverify.exact.symbols import POWER_U, Floats
 
-HALVES_NOTE = "random numbers of half precision: "
-"""Begins the notes of laws with such numbers; the name of the type follows."""
+_NOTE = "random numbers of half precision: "
 
 COMPARISONS = (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne)
 # The bits of 1.0, which is also how many values lie below it.
@@ -119,6 +119,17 @@ class Coarse(Opaque):
         return f"<random number of half precision, function of uniform {self.variable}>"
 
 
+def note_half(run: Run, name: str) -> None:
+    """Notes that random numbers come in this type, and the user's own line where they do."""
+    run.notes.add(f"{_NOTE}{name} {source_line()}".rstrip())
+
+
+def halves_in(notes: Iterable[str]) -> tuple[tuple[str, ...], str]:
+    """What the notes of a law say of half precision: names of the types, and the first line where one comes in."""
+    found = [note.removeprefix(_NOTE).partition(" ") for note in sorted(notes) if note.startswith(_NOTE)]
+    return tuple(dict.fromkeys(name for name, _, _ in found)), next((line for _, _, line in found if line), "")
+
+
 def computed(function: Callable[..., Any], operands: Sequence[Any]) -> Any:
     """function of numbers of which some are coarse: of its values in every cell.
 
@@ -211,5 +222,5 @@ def rounded_uniform(
     if symbol.kind != POWER_U or (symbol.a, symbol.b, symbol.c) != (0.0, 1.0, 1.0) or symbol.mirror:
         raise run.refuse(f"a function of a uniform is rounded to {name}; only uniforms themselves may be", name)
     edges, values = rounding_cells(name, 24) if is_single else rounding_cells(name, 53, via_single=via_single)
-    run.notes.add(HALVES_NOTE + name)
+    note_half(run, name)
     return Coarse(run, symbol.variable, edges, table(values))

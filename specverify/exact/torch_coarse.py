@@ -12,10 +12,10 @@ from numpy import array
 from numpy.typing import NDArray
 
 from specverify.exact.coarse import (
-    HALVES_NOTE,
     Coarse,
     even_cells,
     meeting,
+    note_half,
     rounded_uniform,
     wrapped_cells,
 )
@@ -57,7 +57,7 @@ def drawn(call: Call, result: torch.Tensor, variables: NDArray[np.int64]) -> Ids
     if cells is None:
         raise call.refuse("this version of torch draws uniforms of half precision in a way that is not modelled")
     edges, table = cells
-    state.run.notes.add(HALVES_NOTE + name_of(dtype))
+    note_half(state.run, name_of(dtype))
     add = state.elements.add_coarse
     ids = [add(Coarse(state.run, variable, edges, table)) for variable in variables.ravel().tolist()]
     return array(ids, dtype=np.int64).reshape(variables.shape)

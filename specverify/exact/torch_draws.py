@@ -10,7 +10,7 @@ import torch
 from numpy import array
 
 from specverify.exact import algebra
-from specverify.exact.coarse import HALVES_NOTE
+from specverify.exact.coarse import note_half
 from specverify.exact.conditions import Conditions
 from specverify.exact.deferred import Deferred
 from specverify.exact.leaves import Categorical
@@ -148,7 +148,7 @@ def _multinomial(call: Call) -> Any:
         and not state.run.halves_are_fine
     )  # fmt: skip
     if has_ties:
-        state.run.notes.add(HALVES_NOTE + name_of(source.dtype))
+        note_half(state.run, name_of(source.dtype))
     elif (num_draws == 1 or not replacement) and not state.run.halves_are_fine:
         # Source: torch divides the weights by exponentials of their own type, and takes the largest.
         _require_fine(call, source.dtype)

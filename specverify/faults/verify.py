@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from specverify.faults import verify_correct as correct
+from specverify.faults import verify_halves as halves
 from specverify.faults.fault import CorrectSubject, Fault
 from specverify.faults.verify_correct import Law, Rows, TokenwiseVerifier
 from specverify.faults.verify_torch import BatchedVerifier, NoiseReused
@@ -131,6 +132,10 @@ FAULTS: tuple[Fault, ...] = (
            "flashinfer-ai/flashinfer#424", uniform=_shared_uniform),
     Fault("verify-noise-reused", "decides the accept tests with the noise that draws the final token",
           "flashinfer-ai/flashinfer#424", NoiseReused),
+    Fault("verify-uniform-in-bfloat16", "draws its uniforms in bfloat16, the type of the laws",
+          "vllm-project/vllm#6034", halves.DrawnInHalf, {"dtype": "bfloat16"}),
+    Fault("verify-uniform-cast-to-bfloat16", "casts its float32 uniforms to bfloat16, where one in 512 becomes 1",
+          "vllm-project/vllm#13933 (uniforms compared with <=)", halves.CastToHalf),
     _fault("verify-uniforms-shared-by-rows", "uses the same uniforms for every row of a batch",
            "NVIDIA/TensorRT-LLM#17599", BatchedVerifier,
            uniforms=lambda self, rows, k, like, generator: torch.rand(
@@ -209,6 +214,8 @@ CORRECT: tuple[CorrectSubject, ...] = (
     _plain("tokenwise-numpy-gumbel", "log-probabilities and Gumbel-max", correct.gumbel_max),
     _plain("tokenwise-python", "lists and random.Random", correct.plain_python),
     CorrectSubject("tokenwise-torch-batched", "a batch in torch, races on every row", BatchedVerifier),
+    CorrectSubject("tokenwise-half-rows", "laws in float16, computed and drawn in float64", halves.HalfRowsVerifier,
+                   {"dtype": "float16"}),
     _plain("tokenwise-without-bonus", "no bonus token after full acceptance", correct.without_bonus),
     _plain("accept-test-only", "only the accept tests, uniforms from outside", correct.accept_test_only),
     CorrectSubject("block-verification", "block verification (arXiv 2403.10444)", correct.BlockVerifier),

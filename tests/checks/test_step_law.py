@@ -26,7 +26,7 @@ FAULT = {fault.name: fault for fault in FAULTS}
 
 
 def subject_of(name: str, **options: Any) -> FunctionSubject:
-    return FunctionSubject(FAULT[name].make(), name=name, **options)
+    return FunctionSubject(FAULT[name].make(), name=name, **FAULT[name].options, **options)
 
 
 def law_result(function: Any, **options: Any) -> Any:
@@ -56,7 +56,7 @@ def hidden(function: Any) -> Any:
 @pytest.mark.parametrize("correct", CORRECT, ids=[one.name for one in CORRECT])
 def test_correct_rules_have_an_exact_law(correct):
     """Every lossless rule is enumerated to 1e-12 in every case, and its form holds."""
-    subject = FunctionSubject(correct.make(), name=correct.name)
+    subject = FunctionSubject(correct.make(), name=correct.name, **correct.options)
 
     results = enumerate_steps(subject, list(scenarios_for(subject)), cross_check_calls=0)
 

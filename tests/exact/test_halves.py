@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from specverify.exact import torch_coarse
-from specverify.exact.coarse import HALVES_NOTE, rounding_cells
+from specverify.exact.coarse import halves_in, rounding_cells
 from specverify.exact.errors import NotEnumerable, ReusedRandomness
 from specverify.exact.law import enumerate_law
 
@@ -176,10 +176,12 @@ def test_as_if_fine_is_the_continuum():
 
 
 def test_laws_with_halves_say_so():
-    """The note names the type."""
+    """The notes name the type and the line where it comes in."""
     law = law_of(lambda source: (cast(1, torch.float16, source.torch_generator()) < 0.5).long())
 
-    assert f"{HALVES_NOTE}float16" in law.notes
+    names, line = halves_in(law.notes)
+    assert names == ("float16",)
+    assert "return torch.rand(shape, generator=generator).to(dtype)" in line
 
 
 def test_older_torch_takes_the_low_bits(monkeypatch):
