@@ -137,8 +137,10 @@ def _share(what: str, mass: NDArray[np.float64], total: float, wanted: NDArray[n
     if share == 0.0:
         return f"  {what} never"
     law, right = mass / mass.sum(), wanted / wanted.sum() if wanted.sum() > 0.0 else wanted
-    if float(np.abs(law - right).max()) < _PRINTED:
-        return f"  {what}  {three_digits(share)} of steps   follows {name}, as it should"
+    off = float(np.abs(law - right).max())
+    if off < _PRINTED:
+        how = "as it should" if off < _DUST else f"to within {off:.0e}"
+        return f"  {what}  {three_digits(share)} of steps   follows {name}, {how}"
     return f"  {what}  {three_digits(share)} of steps   {_tokens(law)}; should be {_tokens(right)}"
 
 

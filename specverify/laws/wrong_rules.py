@@ -105,6 +105,13 @@ def residual_of_next_row(tokens: list[int], draft: Rows, target: Rows) -> Rows:
     return np.maximum(target[1:] - next_draft, 0.0)
 
 
+def residual_filled_up(tokens: list[int], draft: Rows, target: Rows) -> Rows:
+    """The residual with its last entry raised so that the row sums to 1: a search of its running sum for a uniform."""
+    mass = np.maximum(target[:-1] - draft, 0.0)
+    mass[:, -1] += 1.0 - mass.sum(axis=-1)
+    return mass
+
+
 def inverse_cdf_of_rejecting_uniform(tokens: list[int], draft: Rows, target: Rows) -> Rows:
     """The residual's inverse CDF, in token order, read at the uniform that rejected: one between accept and 1."""
     accept, residual, _ = correct_parts(tokens, draft, target)

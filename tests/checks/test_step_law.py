@@ -151,6 +151,23 @@ def test_function_in_float32_is_given_its_rounding():
     assert "float32" in result.worth
 
 
+def test_a_tiny_mistake_is_not_excused_because_float32_laws_are_refused():
+    """numpy's choice refuses laws that sum to 1 in float32 only: that crash says nothing about rounding."""
+
+    def offset(draft_token_ids, draft_probs, target_probs, rng):
+        for position, token in enumerate(draft_token_ids):
+            if rng.random() >= target_probs[position][token] / draft_probs[position][token]:
+                mass = np.maximum(target_probs[position] - draft_probs[position], 0.0) + 1e-6
+                return [*draft_token_ids[:position], rng.choice(len(mass), p=mass / mass.sum())]
+        return [*draft_token_ids, rng.choice(len(target_probs[-1]), p=target_probs[-1])]
+
+    result = law_result(offset)
+
+    assert result.outcome is Outcome.FAILED
+    assert "adds 1e-06 to every entry of the residual" in result.findings[0].likely_cause
+    assert any("to within" in line for line in result.findings[0].where)
+
+
 def test_float32_laws_are_judged_as_the_function_gets_them():
     """dtype='float32' compares with the law that float32 numbers hold."""
     assert law_result(vectorised, dtype="float32").outcome is Outcome.PASSED

@@ -40,6 +40,8 @@ def test_every_mistake_is_recognised_from_its_exact_law(mistake):
         ("draft-at-other-temperature", 0.8),
         ("target-mixed-with-draft", 0.15),
         ("residual-floor", 0.003),
+        ("residual-offset", 0.0007),
+        ("residual-offset", 1e-6),
     ],
 )
 def test_the_strength_is_found(name, strength):

@@ -93,6 +93,10 @@ def threshold(name, i, drafted, wanted):
         return 1.0
     if name == "never-accepts":
         return 0.0
+    if name == "draft-not-divided-by":
+        return wanted
+    if name == "uniform-fixed":
+        return float(wanted / drafted > 0.5)
     return (1.02 if name == "accept-ratio-scaled" else 1.0) * wanted / drafted
 
 
@@ -115,6 +119,11 @@ def replacement(name, i, token, q, p):
         mass = np.maximum(p[i + 1] - q[min(i + 1, k - 1)], 0.0)
     if name == "residual-floor":
         mass = np.maximum(p[i] - q[i], 0.01)
+    if name == "residual-offset":
+        mass += 0.003
+    if name == "residual-not-normalised":
+        # The index of the first running sum above a uniform, cut to the last token.
+        mass[-1] = 1.0 - mass[:-1].sum()
     return mass / mass.sum()
 
 
