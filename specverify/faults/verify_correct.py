@@ -220,15 +220,6 @@ def sampler_match(
     raise AssertionError("the last row always returns")
 
 
-def without_bonus(
-    draft_token_ids: NDArray[np.int64], draft_probs: Rows, target_probs: Rows, rng: np.random.Generator
-) -> list[int]:
-    """Token-wise rejection that returns no bonus token: shorter, and as good."""
-    tokens, accepted = TokenwiseVerifier()(draft_token_ids, draft_probs, target_probs, rng)
-    kept: list[int] = tokens[: len(draft_token_ids)] if accepted == len(draft_token_ids) else tokens
-    return kept
-
-
 def accept_test_only(draft_token_ids: Sequence[int], draft_probs: Rows, target_probs: Rows, uniforms: Law) -> int:
     """Only decides how many draft tokens to accept, by uniforms from outside."""
     for position, token in enumerate(draft_token_ids):

@@ -6,20 +6,27 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Generator, Tensor
 
 from specverify.faults.verify_correct import Rows, TokenwiseVerifier
 
 
-class HalfRowsVerifier(TokenwiseVerifier):
-    """Takes laws of half precision, whose rows do not quite sum to 1, and goes on in float64."""
+class HalfRowsWithoutBonus(TokenwiseVerifier):
+    """Takes laws of half precision, whose rows do not quite sum to 1, and goes on in float64.
+
+    It returns no bonus token: shorter, and as good.
+    """
 
     def laws(self, draft_probs: Rows, target_probs: Rows) -> tuple[Rows, Rows]:
         draft, target = draft_probs.astype(np.float64), target_probs.astype(np.float64)
         return draft / draft.sum(axis=-1, keepdims=True), target / target.sum(axis=-1, keepdims=True)
 
+    def answer(self, draft_token_ids: NDArray[np.int64], tokens: list[int], accepted: int) -> list[int]:
+        return tokens[: len(draft_token_ids)]
 
-class TorchHalfRowsVerifier:
+
+class HalfRowsVerifier:
     """Token-wise rejection of one sequence whose laws come in half precision, computed and drawn in float64."""
 
     def __call__(
@@ -46,14 +53,14 @@ class TorchHalfRowsVerifier:
         return torch.multinomial(torch.tensor(mass, dtype=torch.float64), 1, generator=generator).item()
 
 
-class DrawnInHalf(TorchHalfRowsVerifier):
+class DrawnInHalf(HalfRowsVerifier):
     """Draws its uniforms in the type of the laws."""
 
     def uniforms(self, like: Tensor, generator: Generator) -> Tensor:
         return torch.rand(like.shape, dtype=like.dtype, generator=generator)
 
 
-class CastToHalf(TorchHalfRowsVerifier):
+class CastToHalf(HalfRowsVerifier):
     """Casts float32 uniforms to bfloat16, which makes some of them 1, and accepts up to the ratio."""
 
     def uniforms(self, like: Tensor, generator: Generator) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from specverify.adapters.function import FunctionSubject
 from specverify.core.outcomes import Outcome
 from specverify.exact.torch_coarse import _drawn_cells
-from specverify.faults.verify_halves import CastToHalf, DrawnInHalf, TorchHalfRowsVerifier
+from specverify.faults.verify_halves import CastToHalf, DrawnInHalf, HalfRowsVerifier
 from specverify.report.text import MAX_LINES, render_result
 from specverify.runner import run_checks
 from tests.checks.test_messages import SNAPSHOTS, shape
@@ -25,12 +25,12 @@ def law_result(function: Any, **options: Any) -> Any:
     return run_checks(subject, ids=["lossless.step-law"], seed=7).results[0]
 
 
-class DrawnInSingle(TorchHalfRowsVerifier):
+class DrawnInSingle(HalfRowsVerifier):
     def uniforms(self, like, generator):
         return torch.rand(like.shape, generator=generator)
 
 
-class CoarseMultinomial(TorchHalfRowsVerifier):
+class CoarseMultinomial(HalfRowsVerifier):
     def draw(self, mass, generator):
         return torch.multinomial(torch.tensor(mass, dtype=torch.bfloat16), 1, generator=generator).item()
 
@@ -39,7 +39,7 @@ class CoarseMultinomial(TorchHalfRowsVerifier):
 def test_coarse_uniforms_are_named_whatever_the_type_of_the_laws(dtype):
     """The only mistake is the rounding of the uniforms: it is told from that of the laws, by an exact law."""
 
-    class Coarse(TorchHalfRowsVerifier):
+    class Coarse(HalfRowsVerifier):
         def uniforms(self, like, generator):
             return torch.rand(like.shape, dtype=torch.bfloat16, generator=generator)
 
@@ -52,7 +52,7 @@ def test_coarse_uniforms_are_named_whatever_the_type_of_the_laws(dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
-@pytest.mark.parametrize("function", [TorchHalfRowsVerifier, DrawnInSingle])
+@pytest.mark.parametrize("function", [HalfRowsVerifier, DrawnInSingle])
 def test_half_precision_laws_alone_are_no_mistake(function, dtype):
     """Laws of any type, draws in float64 or float32: passed by enumeration, against the laws that were given."""
     result = law_result(function(), dtype=dtype)
@@ -140,7 +140,7 @@ def test_single_precision_inside_does_not_hide_the_cause():
 def test_another_mistake_is_still_named():
     """Behind the coarse uniforms the law is wrong in a way that has a name."""
 
-    class FromTarget(TorchHalfRowsVerifier):
+    class FromTarget(HalfRowsVerifier):
         def uniforms(self, like, generator):
             return torch.rand(like.shape, dtype=torch.bfloat16, generator=generator)
 
@@ -155,7 +155,7 @@ def test_another_mistake_is_still_named():
 def test_coarse_numbers_that_do_no_harm_are_no_mistake():
     """A bfloat16 uniform that decides nothing but a fair coin leaves the law as it is."""
 
-    class Harmless(TorchHalfRowsVerifier):
+    class Harmless(HalfRowsVerifier):
         def is_accepted(self, uniform, ratio):
             return uniform < ratio if self.coin.item() < 0.5 else 1.0 - uniform < ratio
 
