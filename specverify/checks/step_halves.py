@@ -15,6 +15,8 @@ from specverify.exact.run import READ_TWICE
 
 # Total variation that rounded random numbers may add to what rounded laws explain. Those of float32 add 2^-24 a draw.
 TOLERANCE = TOLERANCES["float32"]
+# Less is the order of summing.
+_DUST = 1e-16
 # Cases that are looked at first; as many as a named mistake is compared with.
 _FIRST = 8
 _BITS = {"bfloat16": 8, "float16": 11}
@@ -55,7 +57,7 @@ def reasons(
             f"total variation {first.distance.tv:.3g}, but {finer.distance.tv:.2g} where the same random numbers are "
             f"not rounded to {' and '.join(first.halves)}; that may cost {TOLERANCE:.0e}."
         )
-        cause = cause if is_wrong(finer, precision) else _rounding(first)
+        cause = cause if is_wrong(finer, precision) else _rounding(first, finer)
     else:
         words = f"total variation {first.distance.tv:.3g}, allowed {precision.tolerance:.0e} ({precision.reason})."
     paths = plural(first.num_runs, "path")
@@ -65,10 +67,11 @@ def reasons(
     )
 
 
-def _rounding(result: StepResult) -> str:
+def _rounding(result: StepResult, finer: StepResult) -> str:
     names, steps = " and ".join(result.halves), " and ".join(f"1/{2 ** _BITS[name]}" for name in result.halves)
     where = f" Where: {result.halves_at}" if result.halves_at else ""
     return (
         f"random numbers are drawn in {names}, or rounded to it: near 1 they come in steps of {steps}. With finer ones "
-        f"the law is right. Draw them in float32, whatever the type of the laws.{where}"
+        f"the law is right to {max(finer.distance.tv, _DUST):.0e}. Draw them in float32, whatever the type of the "
+        f"laws.{where}"
     )
