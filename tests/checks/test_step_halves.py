@@ -169,8 +169,9 @@ def test_coarse_numbers_that_do_no_harm_are_no_mistake():
     assert result.figures["mode"] == "enumeration"
 
 
-def test_the_failure_reads_as_it_did():
+def test_the_failure_reads_as_it_did(monkeypatch):
     """SPECVERIFY_UPDATE_SNAPSHOTS=1 writes the file anew; read it before committing."""
+    monkeypatch.chdir(SNAPSHOTS.parents[2])
     subject = FunctionSubject(DrawnInHalf(), name="verify-uniform-in-bfloat16", dtype="bfloat16")
     result = run_checks(subject, ids=["lossless.step-law"], seed=7, rerun=f"specverify check {subject.name}").results[0]
     path, text = SNAPSHOTS / "lossless.step-law.half-precision.txt", render_result(result) + "\n"
