@@ -7,7 +7,6 @@ searchsorted from the right), src/distributions/distributions.c (random_gumbel: 
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import math
 from typing import Any
@@ -25,7 +24,7 @@ from specverify.exact.numpy_deferred import DeferredArray
 from specverify.exact.run import Run
 from specverify.exact.scalar import Symbol, from_block
 from specverify.exact.streams import Stream
-from specverify.exact.symbols import exponential_symbols, gumbel_symbols, uniform_symbols
+from specverify.exact.symbols import exponential_symbols, first_integers, gumbel_symbols, uniform_symbols
 
 # Tolerance of numpy's own check that probabilities sum to 1: the square root of the type's epsilon.
 _SUM_TOLERANCE = float(np.sqrt(np.finfo(np.float64).eps))
@@ -195,11 +194,6 @@ def _choice_edges(probabilities: Any, length: int) -> NDArray[np.float64]:
     return edges
 
 
-@functools.lru_cache(maxsize=64)
-def _first_integers(count: int) -> NDArray[np.int64]:
-    return np.arange(count)
-
-
 def checked_law(probabilities: Any, length: int) -> NDArray[np.float64]:
     """The probabilities as numpy's choice accepts them; raises ValueError with numpy's words where it would."""
     given = asarray(probabilities)
@@ -230,10 +224,10 @@ def sizes(size: Any) -> tuple[int, ...]:
 
 def _population(values: Any) -> NDArray[Any]:
     if type(values) is int:
-        return _first_integers(values)
+        return first_integers(values)
     array = asarray(values)
     if array.ndim == 0:
-        return _first_integers(int(array))
+        return first_integers(int(array))
     if array.ndim > 1:
         raise ValueError("choice among the rows of a matrix is not supported while a law is enumerated")
     return array

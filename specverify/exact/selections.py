@@ -6,17 +6,17 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy import asarray
+from numpy import array, asarray
 from numpy.typing import NDArray
 
 from specverify.exact import algebra
 from specverify.exact.conditions import Conditions, thresholds
-from specverify.exact.deferred import Deferred, Function, Get, conjunction, disjunction
+from specverify.exact.deferred import UNDECIDED, Deferred, Function, Get, conjunction, disjunction
 from specverify.exact.lazy import total
 from specverify.exact.leaves import Condition, Piecewise, Race
 from specverify.exact.races import race
 from specverify.exact.run import Run
-from specverify.exact.symbols import POWER_U, Floats, Symbols, every, some
+from specverify.exact.symbols import POWER_U, Floats, Symbols, every, first_integers, some
 
 # Below this many entries, conditions of mixed direction on one variable are evaluated on every cell.
 _MAX_MIXED = 512
@@ -61,21 +61,58 @@ def any_true(conditions: Conditions) -> Any:
 
 def first_true(conditions: Conditions, default: int = 0) -> int | Deferred:
     """Position of the first true entry of a 1-d block, or default where none is (0 is what argmax gives)."""
-    certain = (conditions.variable < 0) & conditions.below
-    stop = int(certain.argmax()) if certain.any() else conditions.size
-    fallback = stop if stop < conditions.size else default
-    open_positions = np.flatnonzero(conditions.variable[:stop] >= 0)
-    if not len(open_positions):
+    variables = conditions.variable
+    if variables.size and int(variables.item(0)) >= 0 and every(variables == variables[0]):
+        return _first_of_one_variable(conditions, first_integers(variables.size), default)
+    positions, fallback = [], default
+    for position, (variable, is_true) in enumerate(zip(variables.tolist(), conditions.below.tolist(), strict=True)):
+        if variable >= 0:
+            positions.append(position)
+        elif is_true:
+            fallback = position
+            break
+    if not positions:
         return fallback
-    candidates = conditions[open_positions]
+    candidates = conditions[positions]
     if every(candidates.variable == candidates.variable[0]):
-        return _first_of_one_variable(candidates, open_positions, fallback)
-    parts = entries(candidates)
+        return _first_of_one_variable(candidates, array(positions), fallback)
+    return FirstTrue(candidates, positions, fallback)
 
-    def function(get: Get) -> int:
-        return next((int(open_positions[index]) for index in range(len(parts)) if get(index)), fallback)
 
-    return Function(conditions.run, parts, function)
+class FirstTrue(Function):
+    """The position of the first event of several that happens, or fallback: decided in order, up to that one.
+
+    The parts of the function are made only where it becomes a part of another; a number of accepted tokens does not.
+    """
+
+    __slots__ = ("_parts", "conditions", "fallback", "positions")
+
+    def __init__(self, conditions: Conditions, positions: list[int], fallback: int) -> None:
+        self.run = conditions.run
+        self._value = UNDECIDED
+        self._parts: list[bool | Condition] | None = None
+        self.conditions = conditions
+        self.positions = positions
+        self.fallback = fallback
+
+    @property
+    def parts(self) -> list[bool | Condition]:  # type: ignore[override]
+        if self._parts is None:
+            self._parts = entries(self.conditions)
+        return self._parts
+
+    def function(self, get: Get) -> int:
+        return next((position for index, position in enumerate(self.positions) if get(index)), self.fallback)
+
+    def _decide(self) -> int:
+        if self._parts is not None:
+            return int(super()._decide())
+        decide = self.run.decide
+        events = zip(*(column.tolist() for column in self.conditions.columns), self.positions, strict=True)
+        for variable, threshold, below, position in events:
+            if decide(variable, threshold) == below:
+                return int(position)
+        return self.fallback
 
 
 def count_true(conditions: Conditions) -> int | Deferred:

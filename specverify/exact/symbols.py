@@ -16,6 +16,7 @@ on U. Comparisons at equality are decided as in the continuum: they have probabi
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -177,6 +178,12 @@ def _block(
         zeros(shape, dtype=np.int64),
         form=[Form(kind, mirror, 1.0, a == 0.0 and b > 0.0) if is_alike else None],
     )
+
+
+@functools.lru_cache(maxsize=64)
+def first_integers(count: int) -> NDArray[np.int64]:
+    """As np.arange. Shared: nobody may write into it."""
+    return np.arange(count)
 
 
 def filled(shape: tuple[int, ...], value: Any, dtype: Any = np.float64) -> NDArray[Any]:

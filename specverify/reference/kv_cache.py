@@ -24,6 +24,9 @@ class KVCache:
         shape = (config.num_layers, 2, num_rows, config.num_kv_heads, capacity, config.head_dim)
         self.buffer = torch.zeros(shape, dtype=dtype, device=device)
         self.lengths = [0] * num_rows
+        # What `read` gave last, for how many slots: the same for all layers of a pass.
+        self._seen: list[tuple[Tensor, Tensor]] = []
+        self._num_seen = -1
         self._take_lanes()
 
     @property
@@ -53,7 +56,8 @@ class KVCache:
         """Keys and values of the first num_slots slots, each [rows, kv_heads, num_slots, head_dim]; views."""
         if self._num_seen != num_slots:
             seen = self.buffer.narrow(4, 0, num_slots).flatten(0, 1).unbind()
-            self._seen, self._num_seen = list(zip(seen[::2], seen[1::2], strict=True)), num_slots
+            self._seen = list(zip(seen[::2], seen[1::2], strict=True))
+            self._num_seen = num_slots
         return self._seen[layer]
 
     def keep(self, row: int, num_rows: int) -> None:
@@ -95,10 +99,9 @@ class KVCache:
         self._take_lanes()
 
     def _take_lanes(self) -> None:
-        """Views of each layer's keys and values, made once for many passes; those of `read` once for each pass."""
+        """Views of each layer's keys and values, made once for many passes."""
         self._lanes = [(layer[0], layer[1]) for layer in self.buffer.unbind()]
         self._num_seen = -1
-        self._seen: list[tuple[Tensor, Tensor]] = []
         self._row_index = torch.arange(self.buffer.shape[2], device=self.buffer.device)[:, None]
 
     def rows(self, row: int) -> Tensor:
