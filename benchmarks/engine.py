@@ -1,6 +1,6 @@
 """Speed of the reference engine beside transformers and beside the memory floor, as ratios of paired runs.
 
-Run: python benchmarks/engine.py [--threads 1] [--rounds 5] [--only probe|smollm2]
+Run: python benchmarks/engine.py [--threads 1] [--rounds 5] [--only probe|tiny|smollm2]
 
 The two sides of a ratio run in turn in this process, on the same checkpoints, prompts, lengths and draft lengths. Shown
 are the medians over rounds of the ratio of times, once by the clock and once by CPU seconds, which a busy machine
@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -24,14 +25,16 @@ import torch
 from specverify.adapters.reference import reference_engine
 from specverify.adapters.smollm2 import smollm2_paths
 from specverify.core.types import Request, SamplingParams
+from specverify.families.family import tiny_family
 from specverify.reference.model import Model
 from specverify.reference.statistics import run_statistics
-from specverify.reference.subject import ReferenceSubject, reference_subject
+from specverify.reference.subject import ReferenceSubject
 
 GREEDY = SamplingParams(temperature=0.0)
 NUM_DRAFT_TOKENS = 3
 LOOKUP_DRAFT_TOKENS = 3
-PROBE_TOKENS, SMOLLM2_TOKENS, LOOKUP_TOKENS = 24, 17, 64
+SMALL_TOKENS, SMOLLM2_TOKENS, LOOKUP_TOKENS = 24, 17, 64
+MOST_PROMPT_TOKENS = 64
 NUM_REQUESTS, NUM_TRANSFORMERS_REQUESTS = 1000, 10
 CODE = """def area_of_rectangle(width, height):
     if width < 0 or height < 0:
@@ -147,36 +150,51 @@ def smollm2(rounds: int) -> None:
     )  # fmt: skip
 
 
-def probe(rounds: int) -> None:
-    engine = reference_subject(num_draft_tokens=NUM_DRAFT_TOKENS, dtype="float32", num_threads=None).quiet()
-    pair = engine.checkpoint
-    target = load_transformers(pair.target_dir)
-    draft = load_transformers(pair.draft_dir, is_draft=True)
-    one = [Request(pair.prompts[0], PROBE_TOKENS, seed=1)]
-    many = [Request(pair.prompts[i % len(pair.prompts)], PROBE_TOKENS, seed=i) for i in range(NUM_REQUESTS)]
+def small(rounds: int, name: str) -> None:
+    """The probe pair or the tiny family, where overhead rules: sampled, one request, and a thousand at once."""
+    options: dict[str, Any] = {"num_draft_tokens": NUM_DRAFT_TOKENS, "dtype": "float32", "num_threads": None}
+    engine = reference_engine(model=name, **options).quiet()
+    directories = engine.checkpoint if name == "probe" else None
+    family = tiny_family()
+    target = load_transformers(directories.target_dir if directories else family.target)
+    draft = load_transformers(directories.draft_dir if directories else family.draft, is_draft=True)
+    prompts = [prompt[:MOST_PROMPT_TOKENS] for prompt in engine.prompts or engine.checkpoint.prompts]
+    one = [Request(prompts[0], SMALL_TOKENS, seed=1)]
+    many = [Request(prompts[i % len(prompts)], SMALL_TOKENS, seed=i) for i in range(NUM_REQUESTS)]
+
+    def ours(requests: list[Request], speculate: bool) -> Seconds:
+        made: list[Any] = []
+        seconds = timed(lambda: made.extend(engine.generate(requests, speculate=speculate)))
+        assert all(len(trace.token_ids) == SMALL_TOKENS for trace in made)
+        return seconds * (1 / len(requests))
 
     def theirs(num_requests: int, **options: Any) -> Seconds:
+        made: list[Any] = []
+
         def generate() -> None:
             for request in many[:num_requests]:
                 torch.manual_seed(request.seed or 0)
                 ids = torch.tensor([request.prompt_token_ids])
-                target.generate(ids, max_new_tokens=PROBE_TOKENS, do_sample=True, top_k=0, eos_token_id=None, **options)
+                limits = {"max_new_tokens": SMALL_TOKENS, "min_new_tokens": SMALL_TOKENS, "eos_token_id": None}
+                made.append(target.generate(ids, do_sample=True, top_k=0, **limits, **options)[0, ids.shape[1] :])
 
-        return timed(generate) * (1 / num_requests)
+        seconds = timed(generate)
+        assert all(len(tokens) == SMALL_TOKENS for tokens in made)
+        return seconds * (1 / num_requests)
 
-    print(f"Probe pair, float32, sampled, {PROBE_TOKENS} tokens; per request")
-    for name, speculate, options in (("plain", False, {}), ("assisted", True, {"assistant_model": draft})):
+    print(f"{name}, float32, sampled, {SMALL_TOKENS} tokens; per request")
+    modes: tuple[tuple[str, bool, dict[str, Any]], ...] = (
+        ("plain", False, {}), ("assisted", True, {"assistant_model": draft}),
+    )  # fmt: skip
+    for mode, speculate, extra in modes:
         compare(
-            f"{name}, batch 1, against transformers", 5.0, 4 * rounds,
-            lambda speculate=speculate: timed(lambda: engine.generate(one, speculate=speculate)),
-            lambda options=options: theirs(1, **options),
+            f"{mode}, batch 1, against transformers", 5.0, 4 * rounds,
+            partial(ours, one, speculate), partial(theirs, 1, **extra),
         )  # fmt: skip
-    for name, speculate, options in (("plain", False, {}), ("assisted", True, {"assistant_model": draft})):
+    for mode, speculate, extra in modes:
         compare(
-            f"{name}, {NUM_REQUESTS} seeded requests, against one at a time", 50.0, rounds,
-            lambda speculate=speculate: timed(lambda: engine.generate(many, speculate=speculate))
-            * (1 / NUM_REQUESTS),
-            lambda options=options: theirs(NUM_TRANSFORMERS_REQUESTS, **options),
+            f"{mode}, {NUM_REQUESTS} seeded requests, against one at a time", 50.0, rounds,
+            partial(ours, many, speculate), partial(theirs, NUM_TRANSFORMERS_REQUESTS, **extra),
         )  # fmt: skip
 
 
@@ -184,14 +202,15 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", choices=("probe", "smollm2"))
+    parser.add_argument("--only", choices=("probe", "tiny", "smollm2"))
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     print(f"torch {torch.__version__}, {arguments.threads} threads, medians of {arguments.rounds} rounds")
     print(f"  {'times as fast':58} {'clock':>7} {'CPU':>7}   {'wanted':>6}   {'ours, ms':>10} {'other, ms':>10}")
-    if arguments.only != "smollm2":
-        probe(arguments.rounds)
-    if arguments.only != "probe":
+    for name in ("probe", "tiny"):
+        if arguments.only in (None, name):
+            small(arguments.rounds, name)
+    if arguments.only in (None, "smollm2"):
         smollm2(arguments.rounds)
 
 
