@@ -22,7 +22,7 @@ from specverify.core.errors import SubjectCrashed
 from specverify.exact.coarse import halves_in
 from specverify.exact.errors import NotEnumerable
 from specverify.exact.law import ExactLaw, enumerate_law
-from specverify.exact.program import NativeSource, RandomSource
+from specverify.exact.program import NativeSource, RandomSource, SymbolicSource
 from specverify.exact.run import READ_TWICE
 from specverify.laws.sequence import Distance, completed_distance
 from specverify.laws.steps import draft_paths
@@ -85,7 +85,6 @@ def enumerate_steps(
         raise crash_or_refusal(subject, scenarios, error) from error
     _require_seen_randomness(subject, program, law)
     joints: list[Joint] = [{} for _ in scenarios]
-    outputs = [0] * len(scenarios)
     for (number, tokens, parts), probability in law.probabilities.items():
         cases = scenarios[number].batch(tokens)
         row = scenarios[number].row if len(cases) > 1 else 0
@@ -93,13 +92,11 @@ def enumerate_steps(
         for emitted, weight in completions(subject, cases[row], output):
             key = (tokens, emitted, output.num_accepted)
             joints[number][key] = joints[number].get(key, 0.0) + probability * len(scenarios) * weight
-        outputs[number] += 1
-    share = [law.num_runs * count // max(1, sum(outputs)) for count in outputs]
     halves, halves_at = halves_in(law.notes)
     notes: dict[str, Any] = {"reads_twice": READ_TWICE in law.notes, "halves": halves, "halves_at": halves_at}
     return [
         replace(judged(scenario, joint, num_runs=runs), **notes)
-        for scenario, joint, runs in zip(scenarios, joints, share, strict=True)
+        for scenario, joint, runs in zip(scenarios, joints, program.num_paths, strict=True)
     ]  # fmt: skip
 
 
@@ -109,12 +106,17 @@ class StepProgram:
     def __init__(self, subject: VerifySubject, scenarios: Sequence[Scenario]) -> None:
         self.subject = subject
         self.scenarios = scenarios
+        self.num_paths = [0] * len(scenarios)
 
     def __call__(self, source: RandomSource) -> Any:
         generator = source.numpy_generator()
         number = 0
         if len(self.scenarios) > 1:
             number = int(generator.choice(len(self.scenarios), p=np.full(len(self.scenarios), 1 / len(self.scenarios))))
+        if isinstance(source, SymbolicSource) and source.path_number:
+            if source.path_number == 1:  # an enumeration may begin anew
+                self.num_paths = [0] * len(self.scenarios)
+            self.num_paths[number] += 1
         scenario = self.scenarios[number]
         tokens = scenario.drawn(generator)
         return number, tokens, self.subject.parts(scenario.batch(tokens), source)

@@ -112,6 +112,11 @@ class SymbolicSource:
         self._front_ends = {front_end.name: front_end for front_end in front_ends}
         self._num_sources = 0
 
+    @property
+    def path_number(self) -> int:
+        """Which path this is, from 1 on; 0 where it is one that is run again, to see whether it repeats."""
+        return 0 if self._run.poison_seed else self._run.stack.num_runs
+
     def numpy_generator(self) -> Any:
         return self._front_end("numpy").generator(self._run, self._next())
 
