@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specverify.checks import accept_rules, evidence, noise, places, samples, wording
+from specverify.checks import accept_rules, evidence, places, samples
+from specverify.checks.draft_rows import oracle_rows, stale_draft_law
 from specverify.checks.places import Place
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind, Table
-from specverify.laws.sampling import law_from_logits
 from specverify.stats.design import detectable_tv
 from specverify.stats.dirichlet import DirichletEValue
 
@@ -23,7 +23,6 @@ Array = NDArray[np.float64]
 
 _NO_LAWS = "neither the traces nor a probe checkpoint tell both laws"
 _BINS = 10
-_SHOWN = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +47,8 @@ class _Judged:
         "accept-uniform-zero",
         "draft-id-map-lost",
         "draft-quantised-scale-missing",
+        "draft-rotary-stretched",
+        "draft-rotary-yarn",
         "tree-siblings-tried-against-target",
         "typical-acceptance-undeclared",
     ),
@@ -72,7 +73,7 @@ def matches_laws(subject: Any, context: CheckContext) -> Iterator[Finding]:
     if not judged:
         raise Inconclusive(_NO_LAWS)
     context.exercised("judged-steps", len(judged))
-    finding = _stale_draft_law(seen, scorer, subject)
+    finding = stale_draft_law(seen, scorer, subject)
     if finding is not None:
         yield finding
         return
@@ -102,97 +103,14 @@ def _with_laws(seen: Sequence[Place], scorer: samples.Scorer) -> list[_Judged]:
         seen = [p for p in seen if p.step.target_probs is not None]
     seen = [p for p in seen if p.step.target_probs is not None or p.step.parents is None]
     knows_draft = Capability.DRAFT_PROBS in scorer.subject.capabilities or not scorer.has_draft_oracle
-    targets = _oracle_rows(seen, scorer.checkpoint.target_oracle, final=True) if needs_target and seen else None
-    drafts = None if knows_draft else _oracle_rows(seen, scorer.checkpoint.draft_oracle, final=False)
+    targets = oracle_rows(seen, scorer.checkpoint.target_oracle, final=True) if needs_target and seen else None
+    drafts = None if knows_draft else oracle_rows(seen, scorer.checkpoint.draft_oracle, final=False)
     judged = []
     for index, place in enumerate(seen):
         target = place.step.target_probs if targets is None else targets[index]
         draft = place.step.draft_probs if drafts is None else drafts[index]
         judged.append(_Judged(place, None if draft is None else np.asarray(draft, np.float64), np.asarray(target)))
     return judged
-
-
-def _oracle_rows(seen: Sequence[Place], oracle: Any, *, final: bool) -> list[Array]:
-    """The oracle's laws before each draft token of each step, and after the last with final: [k (+ 1), vocab]."""
-    texts = [(*places.committed_token_ids(p.trace)[: p.step.start_position], *p.step.draft_token_ids) for p in seen]
-    rows = []
-    for place, text, logits in zip(seen, texts, oracle.batch_logits(texts), strict=True):
-        start, count = place.step.start_position, place.step.num_draft_tokens
-        prompt_length = len(place.trace.request.prompt_token_ids)
-        needed = logits[start - 1 : start + count - 1 + int(final)]
-        if not place.run.sampling.has_penalties:
-            rows.append(law_from_logits(needed, place.run.sampling))
-            continue
-        rows.append(
-            np.stack(
-                [
-                    law_from_logits(
-                        row,
-                        place.run.sampling,
-                        prompt_token_ids=place.trace.request.prompt_token_ids,
-                        output_token_ids=text[prompt_length : start + index],
-                    )
-                    for index, row in enumerate(needed)
-                ]
-            )
-        )
-    return rows
-
-
-def _stale_draft_law(seen: Sequence[Place], scorer: samples.Scorer, subject: Any) -> Finding | None:
-    """The first declared draft row that is not the draft model's law after the true text."""
-    if not scorer.has_draft_oracle:
-        return None
-    # Plain sampling only: a drafter may cool or filter its law as it likes, so long as it declares what it drew from.
-    # And no text with the padding token in it: transformers masks it wherever it stands.
-    declared = [
-        place
-        for place in seen
-        if place.step.draft_probs is not None
-        and place.step.parents is None  # draft.law-as-computed-afresh judges those
-        and place.trace.request.sampling == evidence.SAMPLED
-        and scorer.checkpoint.pad_token_id not in places.committed_token_ids(place.trace)
-    ]
-    if not declared:
-        return None
-    allowed = noise.row_allowance(subject)
-    wrong: list[tuple[Place, int, float, Array]] = []
-    for place, rows in zip(declared, _oracle_rows(declared, scorer.checkpoint.draft_oracle, final=False), strict=True):
-        gaps = 0.5 * np.abs(np.asarray(place.step.draft_probs, dtype=np.float64) - rows).sum(axis=1)
-        bad = np.flatnonzero(~(gaps <= allowed))
-        if bad.size:
-            wrong.append((place, int(bad[0]), float(gaps[bad[0]]), rows[bad[0]]))
-    # Coarse dtypes let a token slip over the edge of a filter now and then: that is rounding, not a stale row.
-    rare = noise.dtype_of(subject) != "float64" and len(wrong) < 0.02 * len(declared)
-    return None if not wrong or rare else _stale_finding(wrong, declared, allowed)
-
-
-def _stale_finding(
-    wrong: Sequence[tuple[Place, int, float, Array]], declared: Sequence[Place], allowed: float
-) -> Finding:
-    place = places.smallest([item[0] for item in wrong])
-    _, index, gap, row = next(item for item in wrong if item[0] is place)
-    step = place.step
-    assert step.draft_probs is not None
-    given = np.asarray(step.draft_probs[index], dtype=np.float64)
-    shown = sorted(np.argsort(-np.maximum(given, row), kind="stable")[:_SHOWN].tolist())
-    return Finding(
-        headline=f"Step {step.index}: the law of draft token {index} is not the draft model's law after this text.",
-        table=Table(
-            rows=(
-                ("token", *map(str, shown)),
-                ("draft model", *(wording.probability_text(float(row[t])) for t in shown)),
-                ("declared", *(wording.probability_text(float(given[t])) for t in shown)),
-            )
-        ),
-        not_noise=f"Total variation {gap:.3g}, rounding explains {allowed:.0e}; by the probe's float64 oracle.",
-        where=(
-            f"Seen in: {place.describe()}, position {step.start_position + index}.",
-            places.where_it_begins([item[0] for item in wrong], declared),
-            "The output is right all the same: only acceptance suffers, so nothing else shows it.",
-        ),
-        details={"wrong_steps": len(wrong), "steps": len(declared), "total_variation": gap},
-    )
 
 
 def _evidence_by_rule(judged: Sequence[_Judged], rng: np.random.Generator) -> dict[str, float]:

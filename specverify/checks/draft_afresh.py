@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specverify.checks import evidence, noise, places, samples, tree_shape, wording
+from specverify.checks.draft_cause import WrongRow, likely_cause
 from specverify.checks.places import Place
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
 from specverify.core.capabilities import Capability
@@ -54,6 +55,8 @@ class _Row:
         "head-drafts-from-placeholder",
         "head-positions-one-early",
         "draft-quantised-scale-missing",
+        "draft-rotary-stretched",
+        "draft-rotary-yarn",
         "tree-draft-siblings-visible",
         "tree-draft-positions-stay",
         "tree-draft-kv-rewound-as-suffix",
@@ -83,7 +86,7 @@ def law_as_computed_afresh(subject: Any, context: CheckContext) -> Iterator[Find
     wrong = [row for row in laws if not noise.total_variation(row.given, row.wanted) <= allowed]
     # Coarse dtypes let a token slip over an edge now and then: that is rounding.
     if wrong and (noise.dtype_of(subject) == "float64" or len(wrong) >= 0.02 * len(laws)):
-        yield _law_finding(wrong, laws, allowed, seen)
+        yield _law_finding(wrong, laws, allowed, seen, scorer)
     tokens = [row for row in rows if row.given is None]
     worse = [row for row in tokens if not noise.are_near_best(_log(row.wanted), (row.token,), tolerance)]
     if worse and (not wrong or not laws):
@@ -148,8 +151,17 @@ def _where(first: _Row, wrong: Sequence[_Row], judged: Sequence[_Row], seen: Seq
     )
 
 
-def _law_finding(wrong: Sequence[_Row], laws: Sequence[_Row], allowed: float, seen: Sequence[Place]) -> Finding:
+def _law_finding(
+    wrong: Sequence[_Row], laws: Sequence[_Row], allowed: float, seen: Sequence[Place], scorer: samples.Scorer
+) -> Finding:
     first = _first(wrong)
+    chains = [
+        WrongRow(row.place, row.node, row.given)
+        for row in wrong
+        if row.given is not None and row.place.step.parents is None and scorer.has_draft_oracle
+    ]
+    judged = [row.place for row in laws]
+    cause = likely_cause(chains, judged, scorer.checkpoint.draft_oracle, allowed) if chains else ""
     assert first.given is not None
     shown = sorted(np.argsort(-np.maximum(first.given, first.wanted), kind="stable")[:_SHOWN].tolist())
     gap = noise.total_variation(first.given, first.wanted)
@@ -165,6 +177,7 @@ def _law_finding(wrong: Sequence[_Row], laws: Sequence[_Row], allowed: float, se
         ),
         not_noise=f"Total variation {gap:.3g}, rounding explains {allowed:.0e}.",
         where=_where(first, wrong, laws, seen),
+        likely_cause=cause,
         details={"wrong_rows": len(wrong), "rows": len(laws), "total_variation": gap},
     )
 

@@ -9,6 +9,7 @@ from specverify.faults import (
     engine_heads,
     engine_lossy,
     engine_quantized,
+    engine_rotary,
     engine_rules,
     engine_tokens,
     engine_tree,
@@ -26,6 +27,7 @@ _PARTS = (
     engine_heads,
     engine_lossy,
     engine_quantized,
+    engine_rotary,
 )
 FAULTS: tuple[Fault, ...] = tuple(fault for part in _PARTS for fault in part.FAULTS)
 CORRECT: tuple[CorrectSubject, ...] = tuple(
