@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -229,9 +230,15 @@ def _finding(worst: _Difference, found: Sequence[_Difference], num_requests: int
     )  # fmt: skip
 
 
+# Of so many likely tokens a neighbour holds some by chance: few laws spread over more.
+_TOKENS_BY_CHANCE = 32
+_IS_NO_CHANCE = 1e-3
+
+
 def _cause(found: Sequence[_Difference]) -> str:
     kinds = {difference.what for difference in found}
-    if all(kind.startswith("draft") for kind in kinds):
+    is_text_right = all(difference.alone.token_ids == difference.together.token_ids for difference in found)
+    if is_text_right and all(kind.startswith("draft") for kind in kinds):
         return "rows mix on the draft side only: the text is right, fewer drafts are accepted in company."
     copied = [
         difference
@@ -240,6 +247,11 @@ def _cause(found: Sequence[_Difference]) -> str:
         and difference.together_value[:1]
         and any(difference.together_value[0] in other for other in difference.others)
     ]
-    if kinds == {"tokens"} and len(copied) == len(found) and len(found) > 2:
+    # Long neighbours hold many tokens of a small vocabulary anyway: what they would by chance is no copy.
+    by_chance = math.prod(
+        min(1.0, len({token for other in difference.others for token in other}) / _TOKENS_BY_CHANCE)
+        for difference in copied
+    )
+    if kinds == {"tokens"} and len(copied) == len(found) and len(found) > 2 and by_chance < _IS_NO_CHANCE:
         return "a row of the batch gets what was computed for another row: each wrong token occurs in a neighbour."
     return ""

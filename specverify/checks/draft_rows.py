@@ -51,8 +51,9 @@ def stale_draft_law(seen: Sequence[Place], scorer: samples.Scorer, subject: Any)
     """The first declared draft row that is not the draft model's law after the true text."""
     if not scorer.has_draft_oracle:
         return None
-    # Plain sampling only: a drafter may cool or filter its law as it likes, so long as it declares what it drew from.
-    # And no text with the padding token in it: transformers masks it wherever it stands.
+    # Plain sampling only: a drafter may cool or filter its law as it likes, so long as it declares what it drew from,
+    # and it may take its likeliest token if it declares that. And no text with the padding token in it: transformers
+    # masks it wherever it stands.
     declared = [
         place
         for place in seen
@@ -68,7 +69,8 @@ def stale_draft_law(seen: Sequence[Place], scorer: samples.Scorer, subject: Any)
     for place, rows in zip(declared, oracle_rows(declared, scorer.checkpoint.draft_oracle, final=False), strict=True):
         given = np.asarray(place.step.draft_probs, dtype=np.float64)
         gaps = 0.5 * np.abs(given - rows).sum(axis=1)
-        bad = np.flatnonzero(~(gaps <= allowed))
+        is_argmax = [noise.is_point_mass_on_best(one, row, allowed) for one, row in zip(given, rows, strict=True)]
+        bad = np.flatnonzero(~(gaps <= allowed) & ~np.array(is_argmax, dtype=bool))
         if bad.size:
             wrong.append(_Wrong(WrongRow(place, int(bad[0]), given[bad[0]]), float(gaps[bad[0]]), rows[bad[0]]))
     # Coarse dtypes let a token slip over the edge of a filter now and then: that is rounding, not a stale row.

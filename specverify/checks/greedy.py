@@ -14,11 +14,12 @@ from specverify.checks.evidence import Run
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind, Table
-from specverify.core.types import Step, Trace
+from specverify.core.types import SamplingParams, Step, Trace
 from specverify.trace.pipeline import common_length
 
 # Without scores a near tie cannot be told from a bug. Near ties are rare: this share of tokens or more is a bug.
 _DIVERGENCES_PER_TOKEN_WITHOUT_SCORES = 0.04
+_PENALISED = SamplingParams(temperature=0.0, repetition_penalty=1.5, presence_penalty=0.3, frequency_penalty=0.4)
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,11 +66,17 @@ class Divergence:
     kind=Kind.EXACT,
     needs={Capability.GENERATE},
     exercised_by=(Exercised("tokens"),),
-    catches=("kv-not-rolled-back", "position-target-off-by-one", "bonus-row-off-by-one", "tree-greedy-takes-first"),
+    catches=(
+        "kv-not-rolled-back",
+        "position-target-off-by-one",
+        "bonus-row-off-by-one",
+        "tree-greedy-takes-first",
+        "sampling-penalties-ignored",
+    ),
     source="arXiv 2211.17192, section 2; huggingface/transformers#39421 for divergences that are only rounding",
 )
 def on_equals_off(subject: Any, context: CheckContext) -> Iterator[Finding]:
-    """Token for token, for every standard drafter. The first divergence of each prompt is explained.
+    """Token for token, for every standard drafter; also with penalties. The first divergence of a prompt is explained.
 
     It is a near tie where both tokens' log-probabilities, computed in float64 or by the engine's own score(), are
     within a noise floor of the best one; that floor is measured on the engine (the same context in different
@@ -95,6 +102,7 @@ def on_equals_off(subject: Any, context: CheckContext) -> Iterator[Finding]:
             context.exercised("tokens", compared)
             if divergence is not None:
                 found.append(with_margins(divergence, subject, context))
+    found += _penalised(subject, context)
     if unstable and len(unstable) == len(plain.traces):
         raise Inconclusive("plain greedy decoding gave other tokens when repeated; there is nothing to compare with")
     bugs = [divergence for divergence in found if not divergence.is_near_tie(tolerance)]
@@ -107,6 +115,19 @@ def on_equals_off(subject: Any, context: CheckContext) -> Iterator[Finding]:
     if bugs:
         yield _finding(min(bugs, key=lambda item: item.token_index), bugs, tolerance, context)
     _say_worth(context, found, bugs, unstable, tolerance)
+
+
+def _penalised(subject: Any, context: CheckContext) -> list[Divergence]:
+    """Divergences of requests with penalties: their greedy token is the best one after the penalties."""
+    has_oracle = Capability.LOAD_CHECKPOINT in subject.capabilities and hasattr(subject, "checkpoint")
+    if Capability.PENALTIES not in subject.capabilities or not has_oracle:
+        return []
+    requests = evidence.standard_requests(subject, context, _PENALISED)
+    on, off = (evidence.generate(subject, requests, speculate=speculate) for speculate in (True, False))
+    run = Run("greedy with penalties", _PENALISED, on, subject)
+    parted = [first_divergence(run, one, other) for one, other in zip(on, off, strict=True)]
+    context.exercised("tokens", sum(common_length(a.token_ids, b.token_ids) for a, b in zip(on, off, strict=True)))
+    return [with_margins(divergence, subject, context) for divergence in parted if divergence is not None]
 
 
 def _say_worth(
@@ -136,7 +157,8 @@ def _tokens(divergence: Divergence) -> tuple[int | None, int | None]:
 def with_margins(divergence: Divergence, subject: Any, context: CheckContext) -> Divergence:
     """With the margins of both tokens, where their probabilities are known."""
     prefix = divergence.off.token_ids[: divergence.token_index]
-    log_probs = noise.next_log_probs(subject, divergence.off.request.prompt_token_ids, prefix)
+    request = divergence.off.request
+    log_probs = noise.next_log_probs(subject, request.prompt_token_ids, prefix, request.sampling)
     if log_probs is None or None in _tokens(divergence):
         return divergence
     best = float(np.max(log_probs))

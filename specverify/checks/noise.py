@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from specverify.checks import evidence
 from specverify.checks.registry import CheckContext
 from specverify.core.capabilities import Capability
+from specverify.core.types import SamplingParams
+from specverify.laws.sampling import penalised_logits
 
 Array = NDArray[np.float64]
 
@@ -68,14 +70,20 @@ def _measured_log_prob_noise(subject: Any, context: CheckContext) -> float:
     return max(lowest, SAFETY * largest)
 
 
-def next_log_probs(subject: Any, prompt: tuple[int, ...], output: tuple[int, ...]) -> Array | None:
+def next_log_probs(
+    subject: Any, prompt: tuple[int, ...], output: tuple[int, ...], sampling: SamplingParams | None = None
+) -> Array | None:
     """Log-probabilities [vocab] of the token after prompt and output at temperature 1, or None if nobody knows them.
+
+    sampling: its penalties are taken into account, by the oracle only.
 
     From the probe's float64 oracle where the engine has loaded a probe pair, else from the engine's own score().
     """
     checkpoint = getattr(subject, "checkpoint", None)
     if Capability.LOAD_CHECKPOINT in subject.capabilities and checkpoint is not None:
         logits: Array = checkpoint.target_oracle.logits(np.asarray((*prompt, *output)))[-1]
+        if sampling is not None and sampling.has_penalties:
+            logits = penalised_logits(logits, sampling, prompt, output)
         return log_softmax(logits)
     if Capability.SCORE in subject.capabilities:
         scores: Array = np.asarray(subject.score((*prompt, *output), (0,)), dtype=np.float64)
@@ -96,6 +104,12 @@ def total_variation(first: Any, second: Any) -> float:
     size = max(one.shape[-1], two.shape[-1])
     gap = np.pad(one, (0, size - one.shape[-1])) - np.pad(two, (0, size - two.shape[-1]))
     return float(0.5 * np.abs(gap).sum())
+
+
+def is_point_mass_on_best(declared: Array, law: Array, allowed: float) -> bool:
+    """Whether all is declared for one token, and it is a likeliest one by the law: a drafter that takes its argmax."""
+    token = int(np.argmax(declared))
+    return bool(declared[token] >= 1.0 - allowed and law[token] >= law.max() - allowed)
 
 
 def are_near_best(log_probs: Array, tokens: Iterable[int], tolerance: float) -> bool:

@@ -182,16 +182,19 @@ def rounds(
     is_batched = Capability.BATCH in subject.capabilities
     size = min(int(getattr(subject, "batch_size", 64 if is_batched else 8)), most)
     number = 0
+    is_seeded = False
     while True:
         requests = []
         for _ in range(size):
-            # Unseeded requests draw from the engine's own randomness; seeds make the run repeatable where honoured.
+            # Unseeded requests draw from the engine's own randomness, seeded ones from streams of their own: both must
+            # follow the law.
             seed = context.streams.integer(name, scenario.name, number) % 2**31
-            requests.append(scenario.request(number, seed=seed if needs_seed(subject) else None))
+            requests.append(scenario.request(number, seed=seed if needs_seed(subject) or is_seeded else None))
             number += 1
         with ambient.repeatable(subject, context, name, scenario.name, number):
             traces = evidence.generate(engine, requests, speculate=speculate)
         yield traces
+        is_seeded = Capability.SEED in subject.capabilities and not is_seeded
 
 
 def needs_seed(subject: Any) -> bool:

@@ -49,13 +49,18 @@ def self_drafter_accepts(subject: Any, context: CheckContext) -> Iterator[Findin
 
 
 def _law_gap(place: Place) -> float:
-    """Largest total variation between the draft's and the target's row at one place; greedy rows are not compared."""
+    """Largest total variation between the draft's and the target's row at one place.
+
+    Greedy rows are not compared, nor those of a drafter that takes its likeliest token and declares that.
+    """
     step = place.step
     if place.run.sampling.is_greedy or step.draft_probs is None or step.target_probs is None:
         return 0.0
     draft = np.asarray(step.draft_probs, dtype=np.float64)
     target = np.asarray(step.target_probs, dtype=np.float64)[: len(draft)]
-    return float(0.5 * np.abs(draft - target).sum(axis=1).max())
+    allowed = 1e-6
+    drawn = [not noise.is_point_mass_on_best(one, row, allowed) for one, row in zip(draft, target, strict=True)]
+    return float((0.5 * np.abs(draft - target).sum(axis=1) * drawn).max())
 
 
 def _is_near_tie(subject: Any, place: Place, tolerance: float) -> bool:

@@ -147,7 +147,9 @@ def impossible_finding(part: StreamPart, pooled: PitStream, scorer: Scorer) -> F
             f"New token {index}; {place}. Laws from {scorer.source}.",
             f"{len(part.impossible)} such tokens among {pooled.num_tokens:,}.",
         ),
-        likely_cause=f"{part.scenario.option} is not applied there." if part.scenario.option in _FILTERS else "",
+        likely_cause=f"{part.scenario.option} is not applied there, unless scenarios without it fail as well."
+        if part.scenario.option in _FILTERS
+        else "",
         details={"impossible": len(part.impossible), "num_tokens": pooled.num_tokens},
     )
 

@@ -30,6 +30,21 @@ EXACT_TREES: tuple[_Exact, ...] = (
     ("end token", EOS_OPTION, _TWO, True, _EXACT_TOKENS),
     ("top-k 2 (two levels)", "", _TWO, False, _EXACT_TOKENS),
 )
+# For engines that honour everything. One scenario has it all, for what only goes wrong together; with a narrow law a
+# token comes twice, so that its count matters.
+_EVERYTHING = SamplingParams(
+    temperature=1.5,
+    top_k=3,
+    top_p=0.97,
+    min_p=0.03,
+    repetition_penalty=1.2,
+    presence_penalty=0.3,
+    frequency_penalty=0.6,
+)
+EXACT_MORE: tuple[_Exact, ...] = (
+    ("min-p 0.2", "min_p", replace(_THREE, min_p=0.2, temperature=0.7), False, _EXACT_TOKENS),
+    ("every option", "frequency_penalty", _EVERYTHING, True, _EXACT_TOKENS),
+)
 
 
 class Purpose(enum.Enum):
@@ -106,11 +121,13 @@ def default_scenarios(
     *,
     max_new_tokens: int = 48,
     has_trees: bool = False,
+    has_every_option: bool = False,
 ) -> tuple[Scenario, ...]:
     """Scenarios for any engine that has loaded a probe pair: plain sampling, each option by itself, end tokens.
 
     The exact scenarios use the first prompt and a small top-k: that bounds the number of paths in any vocabulary.
-    has_trees: the engine drafts trees, which takes yet smaller ones.
+    has_trees: the engine drafts trees, which takes yet smaller ones. has_every_option: it also honours min-p and all
+    penalties.
     """
     streams = tuple(prompts)
 
@@ -127,6 +144,9 @@ def default_scenarios(
         stream("end token", EOS_OPTION, SamplingParams(), eos_token_ids),
         *(
             Scenario(name, Purpose.EXACT, sampling, streams[:1], num_tokens, eos_token_ids if ends else (), option)
-            for name, option, sampling, ends, num_tokens in (EXACT_TREES if has_trees else EXACT)
+            for name, option, sampling, ends, num_tokens in (
+                *(EXACT_TREES if has_trees else EXACT),
+                *(EXACT_MORE if has_every_option and not has_trees else ()),
+            )
         ),
     )

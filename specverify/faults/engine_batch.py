@@ -107,6 +107,27 @@ class _SharedStream(ReferenceEngine):
         return _OneStream(request.seed, self.target.device)
 
 
+@plant("seed-zero-is-none", "NVIDIA/TensorRT-LLM#17599 (for seed 0)")
+class _SeedZeroIsNone(ReferenceEngine):
+    """Seed 0 is taken for no seed."""
+
+    def make_streams(self, request: Request) -> RequestStreams:
+        return RequestStreams(request.seed or None, self.target.device)
+
+
+@plant("seed-equal-seeds-share", "vllm-project/vllm#6038 (for equal seeds)")
+class _EqualSeedsShare(ReferenceEngine):
+    """Requests of one batch with equal seeds draw in turn from one stream."""
+
+    def generate(self, requests: Sequence[Request], *, speculate: bool = True) -> list[Trace]:
+        self.streams: dict[int | None, RequestStreams] = {}
+        return super().generate(requests, speculate=speculate)
+
+    def make_streams(self, request: Request) -> RequestStreams:
+        made = super().make_streams(request)
+        return made if request.seed is None else self.streams.setdefault(request.seed, made)
+
+
 @plant("seed-unseeded-rows-mixed", "vllm-project/vllm#10863")
 class _UnseededRowsFrozen(ReferenceEngine):
     """Beside seeded requests, unseeded ones always draw the same noise."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from specverify.reference.batch import Batch, RunningRequest
 from specverify.reference.draws import FINAL
 from specverify.reference.engine import ReferenceEngine
 from specverify.reference.proposers import Drafts
+from specverify.reference.sampling import TokenCounts
 from specverify.reference.subject import Parts
 from specverify.reference.verifiers import RejectionVerifier, Verdict
 from specverify.reference.verifiers.base import accepted_prefix
@@ -76,6 +78,28 @@ class _NeverDraftsPastTheLimit(ReferenceEngine):
         return min(self.num_draft_tokens, running.num_remaining - 1)
 
 
+class _DraftsItsBest:
+    """Takes the draft model's likeliest token, and declares just that."""
+
+    def draft_law(
+        self, batch: Batch, logits: Tensor, counts: TokenCounts | None, index: int, num_draft_tokens: Sequence[int]
+    ) -> Tensor:
+        law: Tensor = super().draft_law(batch, logits, counts, index, num_draft_tokens)  # type: ignore[misc]
+        return one_hot(law.argmax(dim=-1), law.shape[-1]).to(law.dtype)
+
+
+class _DraftsLessUnderLoad(ReferenceEngine):
+    """Drafts a single token while more than three requests run."""
+
+    def drop_finished(self, batch: Batch, speculate: bool) -> Batch:
+        left = super().drop_finished(batch, speculate)
+        self.num_running = left.num_rows
+        return left
+
+    def num_to_propose(self, running: RunningRequest) -> int:
+        return min(self.num_draft_tokens if self.num_running < 4 else 1, running.num_remaining)
+
+
 def _subject(name: str, sentence: str, **options: Any) -> CorrectSubject:
     # Every option is enumerated with the usual engine and the least usual verifier, one option with the others.
     options.setdefault("every_option", name in ("engine-draft-model", "engine-block-verification"))
@@ -102,6 +126,10 @@ CORRECT: tuple[CorrectSubject, ...] = (
              parts=Parts(engine_class=_OneDraftToken)),
     _subject("engine-leaves-room", "Never drafts past the length limit.",
              parts=Parts(engine_class=_NeverDraftsPastTheLimit)),
+    _subject("engine-drafts-its-best", "Drafts the draft model's likeliest token, and declares just that.",
+             parts=Parts(proposer_mixin=_DraftsItsBest)),
+    _subject("engine-drafts-by-load", "Drafts a single token while more than three requests run.",
+             parts=Parts(engine_class=_DraftsLessUnderLoad)),
     CorrectSubject("engine-lossy-and-says-so", "Lossy by design, and within the distance it declares.",
                    _honestly_lossy),
 )  # fmt: skip

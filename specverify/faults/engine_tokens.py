@@ -45,6 +45,30 @@ class _LimitBeforeEos(ReferenceEngine):
         return super().cut_at_eos(running, token_ids)
 
 
+@plant("eos-later-ids-missed", "LostRuins/koboldcpp#1276 (one of several end tokens)")
+class _FirstEosIdOnly(ReferenceEngine):
+    """Inside a draft only the first of several end token ids ends the output."""
+
+    def cut_at_eos(self, running: RunningRequest, token_ids: Sequence[int]) -> list[int]:
+        ends = running.request.eos_token_ids
+        for index, token_id in enumerate(token_ids):
+            if token_id == ends[0] or (token_id in ends and index == len(token_ids) - 1):
+                return list(token_ids[: index + 1])
+        return list(token_ids)
+
+
+@plant("eos-in-prompt-ends", "openvinotoolkit/openvino.genai#1951 (the opposite slip)")
+class _PromptSearchedForEos(ReferenceEngine):
+    """A speculative step ends every output whose prompt holds an end token."""
+
+    def commit(self, running: RunningRequest, emitted: Sequence[int]) -> list[int]:
+        kept = super().commit(running, emitted)
+        held = set(running.request.prompt_token_ids)
+        if running.steps and not running.finish_reason and held.intersection(running.request.eos_token_ids):
+            running.finish_reason = "eos"
+        return kept
+
+
 @plant("tokens-limit-overshot", "ggml-org/llama.cpp#10641")
 class _LimitOvershot(ReferenceEngine):
     """The last block is drafted and kept in full, past max_new_tokens."""
