@@ -124,7 +124,7 @@ def _penalised(subject: Any, context: CheckContext) -> list[Divergence]:
         return []
     requests = evidence.standard_requests(subject, context, _PENALISED)
     on, off = (evidence.generate(subject, requests, speculate=speculate) for speculate in (True, False))
-    run = Run("greedy with penalties", _PENALISED, on, subject)
+    run = Run("penalised own", _PENALISED, on, subject)
     parted = [first_divergence(run, one, other) for one, other in zip(on, off, strict=True)]
     context.exercised("tokens", sum(common_length(a.token_ids, b.token_ids) for a, b in zip(on, off, strict=True)))
     return [with_margins(divergence, subject, context) for divergence in parted if divergence is not None]
