@@ -39,16 +39,17 @@ def self_drafter_accepts(subject: Any, context: CheckContext) -> Iterator[Findin
     tolerance = 2.0 * noise.log_prob_noise(subject, context)
     rejected = [p for p in seen if p.run.sampling.is_greedy and p.step.is_rejection]
     bugs = [place for place in rejected if not _is_near_tie(subject, place, tolerance)]
-    apart = [(gap, place) for place in seen if (gap := _law_gap(place)) > noise.row_allowance(subject)]
+    allowed = noise.row_allowance(subject)
+    apart = [(gap, place) for place in seen if (gap := _law_gap(place, allowed)) > allowed]
     if bugs:
         yield _rejection_finding(bugs, rejected, seen, tolerance)
     elif apart:
-        yield _gap_finding(apart, seen, noise.row_allowance(subject))
+        yield _gap_finding(apart, seen, allowed)
     ties = f"; {len(rejected) - len(bugs)} near ties explained" if len(rejected) > len(bugs) else ""
     context.worth(f"{context.counters['drafted-tokens']:,} draft tokens of the self drafter{ties}")
 
 
-def _law_gap(place: Place) -> float:
+def _law_gap(place: Place, allowed: float) -> float:
     """Largest total variation between the draft's and the target's row at one place.
 
     Greedy rows are not compared, nor those of a drafter that takes its likeliest token and declares that.
@@ -58,7 +59,6 @@ def _law_gap(place: Place) -> float:
         return 0.0
     draft = np.asarray(step.draft_probs, dtype=np.float64)
     target = np.asarray(step.target_probs, dtype=np.float64)[: len(draft)]
-    allowed = 1e-6
     drawn = [not noise.is_point_mass_on_best(one, row, allowed) for one, row in zip(draft, target, strict=True)]
     return float((0.5 * np.abs(draft - target).sum(axis=1) * drawn).max())
 

@@ -56,6 +56,8 @@ class _Judged:
         "penalties-see-rejected-drafts",
         "bonus-row-off-by-one",
         "sampling-filter-only-on-bonus",
+        "sampling-min-p-ignored",
+        "sampling-temperature-capped",
         "tree-siblings-tried-against-target",
         "typical-acceptance-undeclared",
         "lenient-acceptance-undeclared",

@@ -30,8 +30,7 @@ EXACT_TREES: tuple[_Exact, ...] = (
     ("end token", EOS_OPTION, _TWO, True, _EXACT_TOKENS),
     ("top-k 2 (two levels)", "", _TWO, False, _EXACT_TOKENS),
 )
-# For engines that honour everything. One scenario has it all, for what only goes wrong together; with a narrow law a
-# token comes twice, so that its count matters.
+# For engines that honour everything. One scenario has it all, for what only goes wrong together.
 _EVERYTHING = SamplingParams(
     temperature=1.5,
     top_k=3,

@@ -53,6 +53,8 @@ class Deferred(Opaque):
     def is_decided(self) -> bool:
         return self._value is not UNDECIDED
 
+    # The next three are for subclasses. No ABC: its isinstance takes ten times as long, and runs ask it all the time.
+
     def _decide(self) -> Any:
         raise NotImplementedError
 

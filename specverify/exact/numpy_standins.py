@@ -53,6 +53,8 @@ class Standin(NDArrayOperatorsMixin):
     def __iter__(self) -> Iterator[Any]:
         return (self[index] for index in range(len(self)))
 
+    # The next two are for subclasses; no ABC, whose isinstance is slow.
+
     def __getitem__(self, index: Any) -> Any:
         raise NotImplementedError
 

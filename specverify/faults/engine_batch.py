@@ -14,6 +14,7 @@ from specverify.reference.cached_model import CachedModel
 from specverify.reference.draws import RequestStreams
 from specverify.reference.engine import ReferenceEngine
 from specverify.reference.proposers import Drafts
+from specverify.reference.verifiers import RejectionVerifier
 
 plant = Planted()
 
@@ -126,6 +127,15 @@ class _EqualSeedsShare(ReferenceEngine):
     def make_streams(self, request: Request) -> RequestStreams:
         made = super().make_streams(request)
         return made if request.seed is None else self.streams.setdefault(request.seed, made)
+
+
+@plant("seed-final-token-greedy", "EricLBuehler/mistral.rs#2424 (for requests with a seed)")
+class _SeededFinalIsGreedy(RejectionVerifier):
+    """Requests with a seed take the likeliest final token."""
+
+    def draw_final(self, batch: Batch, law: Tensor) -> Tensor:
+        is_seeded = torch.tensor([streams.seed is not None for streams in batch.streams])
+        return torch.where(is_seeded, law.argmax(dim=-1), super().draw_final(batch, law))
 
 
 @plant("seed-unseeded-rows-mixed", "vllm-project/vllm#10863")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from specverify.core.capabilities import Capability
-from specverify.core.scenario import EOS_OPTION, Purpose, Scenario, default_scenarios
+from specverify.core.scenario import EOS_OPTION, EXACT_MORE, Purpose, Scenario, default_scenarios
 from specverify.core.types import SamplingParams
 from specverify.faults.fault import Fault
 from specverify.probe import ProbePair, default_probe
@@ -29,27 +29,36 @@ _NARROW = SamplingParams(top_k=2)
 
 
 def probe_engine(
-    name: str, *, proposer: str = "draft-model", parts: Parts = _WHOLE, every_option: bool = True, **options: Any
-) -> ReferenceSubject:
+    name: str, *, proposer: str = "draft-model", parts: Parts = _WHOLE, every_option: bool = True,
+    more_options: bool = False, **options: Any,
+) -> ReferenceSubject:  # fmt: skip
     """The reference engine on the default probe pair, asked in the scenarios that every engine specimen is asked in.
 
-    every_option: enumerate a call for each sampling option, not only one.
+    every_option: enumerate a call for each sampling option, not only one. more_options: for min-p and for all options
+    together instead.
     """
     pair = default_probe()
     options.setdefault("num_draft_tokens", NUM_DRAFT_TOKENS)
-    options.setdefault("own_scenarios", scenarios(pair, proposer, every_option=every_option))
+    options.setdefault("own_scenarios", scenarios(pair, proposer, every_option=every_option, more_options=more_options))
     return reference_subject(pair, name=name, proposer=proposer, parts=parts, **options)
 
 
-def scenarios(pair: ProbePair, proposer: str, *, every_option: bool) -> tuple[Scenario, ...]:
+def scenarios(
+    pair: ProbePair, proposer: str, *, every_option: bool, more_options: bool = False
+) -> tuple[Scenario, ...]:
     """The standard streams; exact scenarios narrow enough for a laptop: one with a bonus token, one for each option."""
     # After the prompts in which prompt lookup finds something, the target hardly ever ends.
     is_likely_to_end = proposer != "n-gram"
     prompts = pair.prompts if is_likely_to_end else pair.lookup_prompts
     ends = (pair.eos_token_id,)
     has_trees = proposer in (*TREES, *HEAD_TREES)
-    standard = default_scenarios(prompts, ends, max_new_tokens=_STREAM_TOKENS, has_trees=has_trees)
+    standard = default_scenarios(
+        prompts, ends, max_new_tokens=_STREAM_TOKENS, has_trees=has_trees, has_every_option=more_options
+    )
     streams = tuple(scenario for scenario in standard if scenario.purpose is not Purpose.EXACT)
+    if more_options:
+        more = {name for name, *_ in EXACT_MORE}
+        return (*streams, *(one for one in standard if one.purpose is Purpose.EXACT and one.name in more))
     if has_trees:
         # Of the options, penalties are what siblings can spoil.
         options = ("", "repetition_penalty") if every_option else ("",)

@@ -105,6 +105,29 @@ def _without_filters(sampling: SamplingParams) -> SamplingParams:
     return replace(sampling, top_p=1.0, min_p=0.0, repetition_penalty=1.0, presence_penalty=0.0, frequency_penalty=0.0)
 
 
+@plant("sampling-min-p-ignored", "vllm-project/vllm#42802 (min-p alone)", more_options=True)
+class _MinPIgnored(ReferenceEngine):
+    """Min-p is skipped at verified positions."""
+
+    def target_law(self, batch: Batch, logits: Tensor, drafts: Drafts) -> Tensor:
+        params = [replace(running.request.sampling, min_p=0.0) for running in batch.running]
+        counts = batch.token_counts()
+        seen = None if counts is None else counts.along(drafts.token_ids)
+        return SamplingRows(params, batch.device).law(logits, counts, seen)
+
+
+@plant("sampling-temperature-capped", "huggingface/transformers#47932 (above 1)", more_options=True)
+class _TemperatureCapped(ReferenceEngine):
+    """Temperatures above 1 are taken for 1 at verified positions."""
+
+    def target_law(self, batch: Batch, logits: Tensor, drafts: Drafts) -> Tensor:
+        capped = [min(running.request.sampling.temperature, 1.0) for running in batch.running]
+        params = [replace(r.request.sampling, temperature=t) for r, t in zip(batch.running, capped, strict=True)]
+        counts = batch.token_counts()
+        seen = None if counts is None else counts.along(drafts.token_ids)
+        return SamplingRows(params, batch.device).law(logits, counts, seen)
+
+
 @plant("sampling-penalties-ignored", "vllm-project/vllm#18902")
 class _PenaltiesIgnored(ReferenceEngine):
     """With speculation on, penalties have no effect."""

@@ -61,7 +61,9 @@ class Model:
         self._smallest_length = torch.tensor(smallest, dtype=self.wide_dtype, device=self.device)
         self._zero = torch.zeros((), dtype=self.wide_dtype, device=self.device)
         self._root_size = config.hidden_size**0.5
-        self._is_large = self.device.type == "cpu" and any(_is_large(layer.gate_up) for layer in weights.layers)
+        self._is_large = self.device.type == "cpu" and any(
+            _is_large(layer.gate_up) and not isinstance(layer.gate_up, Int8Weight) for layer in weights.layers
+        )
         self.rope = Rope(config.rope, config.head_dim, self.device)
 
     def forward(
