@@ -16,6 +16,7 @@ from specverify.core.capabilities import Capability
 from specverify.core.errors import UsageError
 from specverify.core.outcomes import CheckResult, Finding, Kind, Outcome, Report
 from specverify.core.randomness import Streams
+from specverify.exact import heap
 from specverify.stats.budget import DEFAULT_ALPHA
 
 _PACKAGE = str(Path(__file__).parent)
@@ -118,7 +119,8 @@ def _judge(one: Check, subject: Any, context: CheckContext) -> CheckResult:
         return result(Outcome.UNSUPPORTED, reason=f"declared lossy ({lossy}); see lossy.declared-distance")
     findings: list[Finding] = []
     try:
-        findings.extend(one.judge(subject, context))
+        with heap.at_rest():
+            findings.extend(one.judge(subject, context))
     except Inconclusive as undecided:
         if not findings:
             return result(Outcome.INCONCLUSIVE, reason=str(undecided))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from specverify.exact.errors import NotEnumerable
-from specverify.exact.patching import live_objects
+from specverify.exact.heap import live_objects
 from specverify.exact.program import FrontEnd
 
 

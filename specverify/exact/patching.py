@@ -1,9 +1,7 @@
-"""Replaces a library's random functions for a while, wherever they were imported to, and finds hidden generators."""
+"""Replaces a library's random functions for a while, wherever they were imported to."""
 
 from __future__ import annotations
 
-import gc
-import itertools
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -41,11 +39,12 @@ def replaced(replacements: Mapping[tuple[Any, str], Any], *, everywhere: bool = 
 
 def _replace_copies(originals: dict[int, tuple[Any, Any]]) -> list[tuple[Any, str, Any]]:
     undo = []
+    ids = frozenset(originals)
     for module_name, module in list(sys.modules.items()):
         if module is None or module_name.partition(".")[0] in _SKIPPED or module_name.startswith("specverify.exact"):
             continue
         names = getattr(module, "__dict__", None)
-        if not isinstance(names, dict):
+        if not isinstance(names, dict) or ids.isdisjoint(map(id, names.values())):
             continue
         for name, value in list(names.items()):
             found = originals.get(id(value))
@@ -53,12 +52,6 @@ def _replace_copies(originals: dict[int, tuple[Any, Any]]) -> list[tuple[Any, st
                 undo.append((module, name, value))
                 names[name] = found[1]
     return undo
-
-
-def live_objects(types: tuple[type, ...]) -> list[Any]:
-    """Objects of exactly these types that are alive now, such as generators that a module made when it was imported."""
-    things = gc.get_objects()
-    return list(itertools.compress(things, map(frozenset(types).__contains__, map(type, things))))
 
 
 def is_own_caller(frame: FrameType) -> bool:

@@ -8,8 +8,10 @@ overwritten.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from specverify.reference.config import ModelConfig
@@ -17,6 +19,12 @@ from specverify.reference.config import ModelConfig
 
 class KVCache:
     """Static buffers that double when a lane outgrows them. lengths: rows in use, per batch row, on the host."""
+
+    # Whether rows are written and read as here, so that a pass may use the memory itself.
+    is_plain = True
+
+    def __init_subclass__(cls) -> None:
+        cls.is_plain = cls.write is KVCache.write and cls.read is KVCache.read
 
     def __init__(
         self, config: ModelConfig, num_rows: int, capacity: int, *, dtype: torch.dtype, device: torch.device
@@ -27,6 +35,7 @@ class KVCache:
         # What `read` gave last, for how many slots: the same for all layers of a pass.
         self._seen: list[tuple[Tensor, Tensor]] = []
         self._num_seen = -1
+        self._arrays: list[tuple[NDArray[Any], NDArray[Any]]] = []
         self._take_lanes()
 
     @property
@@ -59,6 +68,12 @@ class KVCache:
             self._seen = list(zip(seen[::2], seen[1::2], strict=True))
             self._num_seen = num_slots
         return self._seen[layer]
+
+    def arrays(self, layer: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Keys and values of all slots, each [rows, kv_heads, capacity, head_dim]: the memory itself, for numpy."""
+        if not self._arrays:
+            self._arrays = [(layer[0], layer[1]) for layer in self.buffer.numpy()]
+        return self._arrays[layer]
 
     def keep(self, row: int, num_rows: int) -> None:
         """Commits the first num_rows rows of the lane and drops everything behind them."""
@@ -101,6 +116,7 @@ class KVCache:
     def _take_lanes(self) -> None:
         """Views of each layer's keys and values, made once for many passes."""
         self._lanes = [(layer[0], layer[1]) for layer in self.buffer.unbind()]
+        self._arrays = []
         self._num_seen = -1
         self._row_index = torch.arange(self.buffer.shape[2], device=self.buffer.device)[:, None]
 

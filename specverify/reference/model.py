@@ -18,6 +18,7 @@ from specverify.reference.config import ModelConfig
 from specverify.reference.int8 import Int8Weight
 from specverify.reference.kv_cache import KVCache
 from specverify.reference.rope import Rope, rotate
+from specverify.reference.small_pass import SmallPass
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class Model:
         self._is_large = self.device.type == "cpu" and any(
             _is_large(layer.gate_up) and not isinstance(layer.gate_up, Int8Weight) for layer in weights.layers
         )
+        self._small = SmallPass.of(self)
         self.rope = Rope(config.rope, config.head_dim, self.device)
 
     def forward(
@@ -92,16 +94,21 @@ class Model:
         """
         rows, new = token_ids.shape
         config = self.config
-        hidden = (self.embed(token_ids) if inputs is None else inputs).flatten(0, 1)  # [rows * new, hidden]
-        if rows * new == 1 and self._is_large:
-            hidden = torch.cat((hidden, hidden))  # twice, once for all of its products: see `project`
+        hidden = self.embed(token_ids) if inputs is None else inputs
         rotation = self.rope.rotation(positions, self.dtype)
         if num_slots is None:
             assert mask is not None, "without a mask, say how many cache rows are seen"
             num_slots = mask.shape[-1]
-        mask = None if mask is None else self._grouped(mask)
+        order = range(config.num_layers) if layers is None else layers
         taps = {} if tapped is None else tapped
-        for index in range(config.num_layers) if layers is None else layers:
+        if self._small is not None and self._small.suits(rows, new, cache):
+            return self._small.forward(hidden, rotation, slots, mask, num_slots, cache, order, taps)
+        hidden = hidden.flatten(0, 1)  # [rows * new, hidden]
+        if rows * new == 1 and self._is_large:
+            hidden = torch.cat((hidden, hidden))  # twice, once for all of its products: see `project`
+        if mask is not None and not self._attends_by_numpy(new, cache):
+            mask = self._grouped(mask)
+        for index in order:
             if index in taps:
                 taps[index] = hidden[: rows * new].view(rows, new, -1)
             layer = self.weights.layers[index]
@@ -155,9 +162,11 @@ class Model:
             keys=rotated.narrow(2, num_heads, num_kv_heads),
             values=stacked.narrow(2, num_heads + num_kv_heads, num_kv_heads),
         )
+        queries = rotated.narrow(2, 0, num_heads)
+        if self._small is not None and self._attends_by_numpy(new, cache):
+            return self._small.attention(queries, index, num_slots, mask, cache)
         keys, values = cache.read(index, num_slots)  # [rows, kv_heads, num_slots, head_dim]
         # All query heads that share a KV head become rows of one product.
-        queries = rotated.narrow(2, 0, num_heads)
         if new > 1:
             queries = queries.transpose(1, 2)  # [rows, heads, new, head_dim]
         queries = queries.reshape(-1, num_kv_heads, num_heads // num_kv_heads * new, config.head_dim)
@@ -165,6 +174,9 @@ class Model:
         if new > 1:
             mixed = mixed.view(-1, num_heads, new, config.head_dim).transpose(1, 2)
         return mixed.reshape(num_tokens, -1)
+
+    def _attends_by_numpy(self, new: int, cache: KVCache) -> bool:
+        return self._small is not None and self._small.suits_attention(new, cache)
 
     def _grouped(self, mask: Tensor) -> Tensor:
         """The mask [rows, new, slots] for all query heads of a KV head, [rows, 1, groups * new, slots]."""

@@ -1,0 +1,159 @@
+"""The pass by numpy gives what the pass by torch gives, and steps aside where it is not meant for the model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from specverify.reference.cached_model import CachedModel
+from specverify.reference.kv_cache import KVCache
+from specverify.reference.model import Model
+from specverify.reference.quantize import quantized
+from specverify.reference.small_pass import MOST_TOKENS, SmallPass
+from tests.reference import tiny
+
+PROMPT = torch.randint(0, 16, (1, 6), generator=torch.Generator().manual_seed(3))
+TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5}
+
+
+def by_torch(model: Model) -> Model:
+    """The same model without the pass by numpy."""
+    plain = Model(model.config, model.weights)
+    plain._small = None
+    return plain
+
+
+def dressed(model: Model) -> Model:
+    """The model with a bias at every projection, and with norms whose weights are not 1."""
+    generator = torch.Generator().manual_seed(5)
+
+    def random(like: torch.Tensor) -> torch.Tensor:
+        return 0.5 + torch.rand(like.shape[0], generator=generator, dtype=torch.float64).to(model.dtype)
+
+    layers = []
+    for layer in model.weights.layers:
+        projections = ("query_key_value", "attention_out", "gate_up", "down")
+        changed = {f"{name}_bias": random(getattr(layer, name)) for name in projections}
+        changed |= {name: random(getattr(layer, name)) for name in ("attention_norm", "mlp_norm")}
+        layers.append(replace(layer, **changed))
+    weights = replace(model.weights, layers=tuple(layers), final_norm=random(model.weights.final_norm))
+    return Model(model.config, weights)
+
+
+def passes(model: Model, sizes: list[int], **options: object) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """Hidden states of blocks of these sizes behind a prompt, and the cache rows at the end."""
+    cached = CachedModel(model, num_rows=1, capacity=64)
+    cached.compute(PROMPT, first_positions=[0], num_new=[6])
+    found, start = [], 6
+    for size in sizes:
+        tokens = torch.arange(start, start + size)[None] % 16
+        found.append(cached.compute(tokens, first_positions=[start], num_new=[size], **options))
+        start += size
+    return found, cached.cache.rows(0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("make", [tiny.model, lambda dtype: dressed(tiny.model(dtype=dtype))])
+def test_it_computes_what_torch_computes(make, dtype) -> None:
+    model = make(dtype=dtype)
+    sizes = [1, 2, 1, 5, MOST_TOKENS]
+
+    states, rows = passes(model, sizes)
+    wanted_states, wanted_rows = passes(by_torch(model), sizes)
+
+    assert model._small is not None
+    for state, wanted in zip(states, wanted_states, strict=True):
+        assert state.dtype == dtype
+        assert (state - wanted).abs().max() < TOLERANCES[dtype]
+    assert (rows - wanted_rows).abs().max() < TOLERANCES[dtype]
+
+
+def test_some_layers_only() -> None:
+    """Skipped layers keep their cache rows."""
+    model = tiny.model(num_layers=3)
+
+    states, rows = passes(model, [1, 3], layers=[0, 2])
+    wanted_states, wanted_rows = passes(by_torch(model), [1, 3], layers=[0, 2])
+
+    assert all((state - wanted).abs().max() < 1e-12 for state, wanted in zip(states, wanted_states, strict=True))
+    assert (rows - wanted_rows).abs().max() < 1e-12
+
+
+def test_streams_between_layers_are_tapped() -> None:
+    """Before the first layer, between two, and behind the last."""
+    model = tiny.model(num_layers=2)
+    tapped = []
+    for one in (model, by_torch(model)):
+        cached = CachedModel(one, num_rows=1, capacity=16, taps=(0, 1, 2))
+        cached.compute(PROMPT[:, :3], first_positions=[0], num_new=[3])
+        tapped.append(cached.last_taps)
+
+    assert (tapped[0] - tapped[1]).abs().max() < 1e-12
+
+
+def test_a_block_with_a_mask_and_places_of_its_own() -> None:
+    """Two branches of a tree, written in any order of slots."""
+    model = tiny.model()
+    found = []
+    for one in (model, by_torch(model)):
+        cached = CachedModel(one, num_rows=1, capacity=16)
+        cached.compute(PROMPT, first_positions=[0], num_new=[6])
+        mask = torch.zeros(1, 3, 9, dtype=torch.float64)
+        mask[0, 0, 7:] = mask[0, 1, 8] = mask[0, 2, 7] = -torch.inf
+        places = torch.tensor([[6, 8, 7]])
+        options = {"positions": torch.tensor([[6, 7, 7]]), "slots": places, "mask": mask, "cache": cached.cache}
+        found.append(one.forward(torch.tensor([[5, 9, 2]]), **options))
+
+    assert (found[0] - found[1]).abs().max() < 1e-12
+
+
+def test_a_cache_with_rules_of_its_own_is_respected() -> None:
+    """Whoever overrides write or read sees every row."""
+
+    class Counting(KVCache):
+        num_writes = 0
+
+        def write(self, layer, slots, *, keys, values) -> None:
+            Counting.num_writes += 1
+            super().write(layer, slots, keys=keys, values=values)
+
+    class Counted(CachedModel):
+        cache_class = Counting
+
+    cached = Counted(tiny.model(num_layers=2), num_rows=1, capacity=8)
+    cached.compute(PROMPT[:, :1], first_positions=[0], num_new=[1])
+
+    assert Counting.num_writes == 2
+    assert KVCache.is_plain
+    assert not Counting.is_plain
+
+
+def test_growing_and_selecting_leave_no_stale_view() -> None:
+    """The arrays follow the buffer when it is moved."""
+    model = tiny.model()
+    found = []
+    for one in (model, by_torch(model)):
+        cached = CachedModel(one, num_rows=2, capacity=2)
+        cached.compute(PROMPT[:, :2].repeat(2, 1), first_positions=[0, 0], num_new=[2, 2])
+        cached.select([1])
+        states = [cached.compute(PROMPT[:, :1], first_positions=[2 + i], num_new=[1]) for i in range(24)]
+        found.append(torch.cat(states, dim=1))
+
+    assert (found[0] - found[1]).abs().max() < 1e-12
+
+
+def unsuited() -> list[tuple[str, Model]]:
+    model = tiny.model()
+    layers = tuple(replace(layer, down=layer.down.clone().requires_grad_()) for layer in model.weights.layers)
+    return [
+        ("bfloat16", tiny.model(dtype=torch.bfloat16)),
+        ("int8", quantized(tiny.model(dtype=torch.float32))),
+        ("trained", Model(model.config, replace(model.weights, layers=layers))),
+    ]
+
+
+@pytest.mark.parametrize(("reason", "model"), unsuited(), ids=lambda value: value if isinstance(value, str) else "")
+def test_other_models_keep_to_torch(reason, model) -> None:
+    assert SmallPass.of(model) is None, reason
