@@ -6,8 +6,7 @@ model, or another verifier, and the result is the same subject with that one par
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,9 +30,10 @@ from specverify.reference.parts import PROPOSERS, SOUND, TREES, Parts, make_prop
 from specverify.reference.proposers import Growth, Proposer
 from specverify.reference.recorder import to_numpy
 from specverify.reference.scenarios import probe_scenarios
+from specverify.reference.threads import threads
 from specverify.reference.verifiers.lossy import LossyRule, lossy_rule, num_siblings
 
-__all__ = ["PROPOSERS", "TREES", "Parts", "ReferenceSubject", "reference_subject", "threads"]
+__all__ = ["PROPOSERS", "TREES", "Parts", "ReferenceSubject", "reference_subject"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,14 +232,3 @@ def reference_subject(
         checkpoint=pair,
         **options,
     )
-
-
-@contextmanager
-def threads(num_threads: int | None) -> Iterator[None]:
-    """Runs torch with so many threads inside; None leaves it alone. Tiny models are fastest with one."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(num_threads or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from specverify.reference.cached_model import CachedModel
 from specverify.reference.model import Model
-from specverify.reference.subject import threads
+from specverify.reference.threads import threads
 
 MOST_TOKENS = 16
 # A pass of a tiny model takes less than a millisecond: this many together stand well above the clock's grain.
