@@ -54,6 +54,19 @@ def _replace_copies(originals: dict[int, tuple[Any, Any]]) -> list[tuple[Any, st
     return undo
 
 
+def is_library_import(frame: FrameType | None) -> bool:
+    """Whether a library that draws nothing for the program is being imported: sympy draws a number while it is."""
+    while frame is not None and _package(frame) in _SKIPPED:
+        if frame.f_code.co_name == "<module>":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+
+
 def is_own_caller(frame: FrameType) -> bool:
     """Whether code of specverify's laws and fixtures asks: these make their tables from real, seeded generators."""
     return str(frame.f_globals.get("__name__", "")).startswith(_FIXTURES)

@@ -1,10 +1,11 @@
-"""Front end for Python's random module, and for math, whose functions would otherwise read symbols."""
+"""Front end for Python's random module."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import random
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,8 +16,9 @@ from numpy import array, asarray
 from specverify.exact.lazy import shown
 from specverify.exact.leaves import Piecewise
 from specverify.exact.numpy_arrays import SymbolArray
-from specverify.exact.patching import replaced
+from specverify.exact.patching import is_library_import, replaced
 from specverify.exact.program import Salt
+from specverify.exact.python_math import math_replacements
 from specverify.exact.run import Run
 from specverify.exact.scalar import Symbol
 from specverify.exact.streams import Stream
@@ -29,16 +31,6 @@ _GLOBAL_FUNCTIONS = [
     for name in dir(random)
     if not name.startswith("_") and getattr(getattr(random, name), "__self__", None) is _GLOBAL
 ]
-_MATH: dict[str, Callable[[Any], Any]] = {
-    "log": lambda x: x.log(),
-    "log2": lambda x: x.log() / math.log(2.0),
-    "log10": lambda x: x.log() / math.log(10.0),
-    "log1p": lambda x: (x + 1.0).log(),
-    "exp": lambda x: x.exp(),
-    "expm1": lambda x: x.exp() - 1.0,
-    "sqrt": lambda x: x.sqrt(),
-    "fabs": abs,
-}
 _MAX_INTEGERS = 1_000_000
 
 
@@ -154,7 +146,7 @@ class PythonFront:
             (random, name): self._global_function(name) for name in _GLOBAL_FUNCTIONS
         }
         replacements[random, "Random"] = self._random_class()
-        replacements.update({(math, name): _math_function(name, function) for name, function in _MATH.items()})
+        replacements.update(math_replacements())
         with replaced(replacements):
             yield
 
@@ -199,6 +191,8 @@ class PythonFront:
         def function(*args: Any, **kwargs: Any) -> Any:
             if self._run is None:
                 return real(*args, **kwargs)
+            if is_library_import(sys._getframe(1)):
+                return _left_as_it_was(real, *args, **kwargs)
             if self._global is None:
                 self._global = SymbolicRandom(self._run, self._run.streams.seeded("random", "global"), self._seeded)
             return getattr(self._global, name)(*args, **kwargs)
@@ -218,7 +212,7 @@ class PythonFront:
 
         class Meta(type):
             def __call__(cls, x: Any = None) -> Any:
-                if front._run is None:
+                if front._run is None or is_library_import(sys._getframe(1)):
                     return _RealRandom(x)
                 return SymbolicRandom(front._run, front._seeded(x), front._seeded)
 
@@ -228,17 +222,13 @@ class PythonFront:
         return Meta("Random", (), {"__doc__": _RealRandom.__doc__, "__module__": "random"})
 
 
-def _math_function(name: str, symbolic: Callable[[Any], Any]) -> Callable[..., Any]:
-    real = getattr(math, name)
-
-    def function(x: Any, *rest: Any) -> Any:
-        if not isinstance(x, Symbol):
-            return real(x, *rest)
-        value = symbolic(x)
-        return value / math.log(*rest) if rest and name == "log" else value
-
-    function.__name__ = name
-    return function
+def _left_as_it_was(real: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """A real draw from the global generator, which then goes back to where it stood."""
+    state = _GLOBAL.getstate()
+    try:
+        return real(*args, **kwargs)
+    finally:
+        _GLOBAL.setstate(state)
 
 
 def _objects(population: Any) -> Any:

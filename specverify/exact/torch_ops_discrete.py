@@ -90,11 +90,11 @@ def elementwise(call: Call) -> Any:
     if call.name in ("clamp", "clamp_min", "clamp_max", "clip"):
         return _clamped(call)
     function = _UNARY.get(call.name) or _BINARY.get(call.name)
-    operands = [call["self"]] + ([call["other"]] if call.name in _BINARY else [])
     alpha = call["alpha"]
     if function is None or (alpha is not None and alpha != 1):
-        state.settle(operands, call.func)
+        state.settle(call.values.values(), call.func)
         return call.native()
+    operands = [call["self"]] + ([call["other"]] if call.name in _BINARY else [])
     result = call.native()
     return _put(call, result, operands, _short_circuit(call, result) or function)
 

@@ -8,6 +8,7 @@ from math import log as imported_log
 
 import pytest
 
+from specverify.exact import patching
 from specverify.exact.errors import NotEnumerable
 from specverify.exact.law import enumerate_law
 
@@ -65,3 +66,20 @@ def test_what_has_no_symbolic_form_is_refused(call):
     """Nothing is computed by guess."""
     with pytest.raises(NotEnumerable):
         enumerate_law(lambda source: (int(source.python_random().random() < 0.5), call(source.python_random())))
+
+
+def test_what_a_library_draws_while_it_is_imported_is_its_own(monkeypatch, tmp_path):
+    """sympy draws a number for itself when it is imported, which torch does in the midst of a program."""
+    monkeypatch.setattr(patching, "_SKIPPED", patching._SKIPPED | {"draws_at_import"})
+    (tmp_path / "draws_at_import.py").write_text(
+        "import random\nnumber = random.Random().randint(10**6, 9 * 10**6) + random.randint(1, 10**7)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def program(source):
+        import draws_at_import
+
+        assert draws_at_import.number > 0
+        return source.python_random().random() < 0.25
+
+    assert enumerate_law(program).probabilities == {1: 0.25, 0: 0.75}
