@@ -22,6 +22,7 @@ _MODULES = (
     "specverify.checks.sequence_joint",
     "specverify.checks.on_equals_off",
     "specverify.checks.greedy",
+    "specverify.checks.greedy_unusual",
     "specverify.checks.kv",
     "specverify.checks.positions",
     "specverify.checks.draft",

@@ -113,7 +113,7 @@ def on_equals_off(subject: Any, context: CheckContext) -> Iterator[Finding]:
             "so that a near tie can be told from a bug"
         )
     if bugs:
-        yield _finding(min(bugs, key=lambda item: item.token_index), bugs, tolerance, context)
+        yield finding_of(min(bugs, key=lambda item: item.token_index), bugs, tolerance, context)
     _say_worth(context, found, bugs, unstable, tolerance)
 
 
@@ -171,7 +171,8 @@ def _too_many(unscored: Sequence[Divergence], context: CheckContext) -> bool:
     return len(unscored) > 2 and len(unscored) / tokens > _DIVERGENCES_PER_TOKEN_WITHOUT_SCORES
 
 
-def _finding(worst: Divergence, bugs: Sequence[Divergence], tolerance: float, context: CheckContext) -> Finding:
+def finding_of(worst: Divergence, bugs: Sequence[Divergence], tolerance: float, context: CheckContext) -> Finding:
+    """What is said of divergences that are no near ties; worst: the one to show."""
     index, prompt = worst.token_index, worst.on.request.prompt_token_ids
     position = len(prompt) + index
     shown = slice(max(0, index - 3), index + 5)
@@ -188,7 +189,7 @@ def _finding(worst: Divergence, bugs: Sequence[Divergence], tolerance: float, co
         ),
         not_noise=_not_noise(worst, tolerance, len(bugs), context),
         where=(
-            f"Seen in: {worst.run.label}, request {worst.on.request.request_id}, prompt {list(prompt)}.",
+            f"Seen in: {worst.run.label}, request {worst.on.request.request_id}, prompt {wording.prompt_text(prompt)}.",
             *(_slot(worst, step) if step is not None else ("It came from prefill, before any draft.",)),
             f"{len(bugs)} outputs diverge: {_by_drafter(bugs)}.",
         ),

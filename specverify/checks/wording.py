@@ -26,3 +26,15 @@ def signed_text(difference: float) -> str:
 def token_text(token_ids: Sequence[int]) -> list[str]:
     """Token ids as table cells."""
     return [str(token) for token in token_ids]
+
+
+# A longer prompt is shown by its ends.
+_MOST_SHOWN, _SHOWN_END = 32, 8
+
+
+def prompt_text(token_ids: Sequence[int]) -> str:
+    """A prompt as a list; of a long one its two ends and its length."""
+    if len(token_ids) <= _MOST_SHOWN:
+        return str(list(token_ids))
+    begin, end = (", ".join(token_text(part)) for part in (token_ids[:_SHOWN_END], token_ids[-_SHOWN_END:]))
+    return f"[{begin}, ..., {end}] ({len(token_ids)} tokens)"

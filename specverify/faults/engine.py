@@ -14,6 +14,7 @@ from specverify.faults import (
     engine_tokens,
     engine_tree,
     engine_tree_laws,
+    engine_unusual,
 )
 from specverify.faults.fault import CorrectSubject, Fault
 
@@ -28,6 +29,7 @@ _PARTS = (
     engine_lossy,
     engine_quantized,
     engine_rotary,
+    engine_unusual,
 )
 FAULTS: tuple[Fault, ...] = tuple(fault for part in _PARTS for fault in part.FAULTS)
 CORRECT: tuple[CorrectSubject, ...] = tuple(

@@ -16,7 +16,7 @@ from typing import Any
 
 from specverify.core.errors import UsageError
 from specverify.probe import weights
-from specverify.probe.files import write_checkpoint
+from specverify.probe.files import MAX_POSITIONS, write_checkpoint
 from specverify.probe.measure import measurements
 from specverify.probe.oracle import Oracle
 from specverify.probe.shape import LlamaShape
@@ -42,6 +42,7 @@ class ProbePair:
     bos_token_id: int = weights.BOS
     eos_token_id: int = weights.EOS
     pad_token_id: int = weights.PAD
+    max_positions: int = MAX_POSITIONS
 
     @property
     def target_dir(self) -> Path:
