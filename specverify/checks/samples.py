@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -181,20 +182,22 @@ def rounds(
     engine = evidence.quiet(subject)
     is_batched = Capability.BATCH in subject.capabilities
     size = min(int(getattr(subject, "batch_size", 64 if is_batched else 8)), most)
+    # Unseeded requests draw from the engine's own randomness, seeded ones from streams of their own: both must follow
+    # the law, by themselves and side by side.
+    kinds: tuple[tuple[bool, ...], ...] = ((False,), (True, False), (True,))
+    if needs_seed(subject) or Capability.SEED not in subject.capabilities:
+        kinds = ((needs_seed(subject),),)
     number = 0
-    is_seeded = False
-    while True:
+    for kind in itertools.cycle(kinds):
         requests = []
         for _ in range(size):
-            # Unseeded requests draw from the engine's own randomness, seeded ones from streams of their own: both must
-            # follow the law.
-            seed = context.streams.integer(name, scenario.name, number) % 2**31
-            requests.append(scenario.request(number, seed=seed if needs_seed(subject) or is_seeded else None))
+            is_seeded = kind[number % len(kind)]
+            seed = context.streams.integer(name, scenario.name, number) % 2**31 if is_seeded else None
+            requests.append(scenario.request(number, seed=seed))
             number += 1
         with ambient.repeatable(subject, context, name, scenario.name, number):
             traces = evidence.generate(engine, requests, speculate=speculate)
         yield traces
-        is_seeded = Capability.SEED in subject.capabilities and not is_seeded
 
 
 def needs_seed(subject: Any) -> bool:

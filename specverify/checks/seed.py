@@ -12,13 +12,14 @@ from specverify.checks import ambient, evidence, greedy, noise, wording
 from specverify.checks.registry import CheckContext, Exercised, check
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind, Table
-from specverify.core.types import Request, Trace
+from specverify.core.types import Request, SamplingParams, Trace
 from specverify.trace.pipeline import common_length
 
 _NUM_SEEDS = 8
 # Rounding flips a sampled token with about this chance per token and unit of law noise; above it, sampled outputs of
 # different batch shapes may rightly differ and only repeats of the same call are compared.
 _COMPANY_LAW_NOISE = 1e-4
+_OTHERWISE = SamplingParams(temperature=0.5, top_k=4)
 _FROZEN = "unseeded beside seeded requests, twice the same"
 
 
@@ -41,12 +42,14 @@ class _Broken:
         "seed-unseeded-rows-mixed",
         "seed-zero-is-none",
         "seed-equal-seeds-share",
+        "batch-sampling-of-first-row",
     ),
     source="vllm-project/vllm#6038: seeded requests gave different outputs, and batch-mates influenced them",
 )
 def repeats(subject: Any, context: CheckContext) -> Iterator[Finding]:
     """Sampled requests with seeds, 0 and a shared one among them: repeated alone; after other requests; together;
-    beside unseeded ones. In company only where as many tokens were drafted: a load may decide that.
+    beside unseeded ones; beside ones that are sampled otherwise. In company only where as many tokens were drafted: a
+    load may decide that.
 
     And one prompt with eight seeds must not give eight times the same text. A greedy request is the negative control:
     its seed may change nothing.
@@ -111,6 +114,10 @@ def _in_company(
     mixed = [replace(r, seed=None) if index % 2 else r for index, r in enumerate(requests)]
     beside_unseeded = evidence.generate(subject, mixed, speculate=True)
     again = evidence.generate(subject, mixed, speculate=True)
+    # Neighbours that are sampled otherwise, one of them in the first row.
+    differing = [r if index % 2 else replace(r, sampling=_OTHERWISE) for index, r in enumerate(requests)]
+    can_sample = Capability.SAMPLING in subject.capabilities
+    beside_others = evidence.generate(subject, differing, speculate=True) if can_sample else alone
     broken = [
         _Broken("in one batch with the others", one, two)
         for one, two in zip(alone, together, strict=True)
@@ -120,6 +127,11 @@ def _in_company(
         _Broken("in one batch with unseeded requests", one, two)
         for index, (one, two) in enumerate(zip(alone, beside_unseeded, strict=True))
         if index % 2 == 0 and one.token_ids != two.token_ids and _have_drafted_alike(one, two)
+    ]
+    broken += [
+        _Broken("in one batch with requests that are sampled otherwise", one, two)
+        for index, (one, two) in enumerate(zip(alone, beside_others, strict=True))
+        if index % 2 and one.token_ids != two.token_ids and _have_drafted_alike(one, two)
     ]
     frozen = [(one, two) for one, two in zip(beside_unseeded[1::2], again[1::2], strict=True)]
     # A text that repeats by chance is possible where the target is nearly certain; every one of them is not.

@@ -38,7 +38,13 @@ _TO_CERTIFY = 0.5
     kind=Kind.STATISTICAL,
     needs={Capability.GENERATE},
     exercised_by=(Exercised("scored-tokens"),),
-    catches=("lossy-mixture", "sampling-skipped-at-verify", "sampling-filter-only-on-bonus", "seed-final-token-greedy"),
+    catches=(
+        "lossy-mixture",
+        "sampling-skipped-at-verify",
+        "sampling-filter-only-on-bonus",
+        "seed-final-token-greedy",
+        "seed-unseeded-final-greedy",
+    ),
     source="arXiv 2211.17192, appendix A.1, conditionally on every prefix",
     runs_alone=True,
 )

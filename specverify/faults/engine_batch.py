@@ -14,6 +14,7 @@ from specverify.reference.cached_model import CachedModel
 from specverify.reference.draws import RequestStreams
 from specverify.reference.engine import ReferenceEngine
 from specverify.reference.proposers import Drafts
+from specverify.reference.sampling import SamplingRows
 from specverify.reference.verifiers import RejectionVerifier
 
 plant = Planted()
@@ -136,6 +137,28 @@ class _SeededFinalIsGreedy(RejectionVerifier):
     def draw_final(self, batch: Batch, law: Tensor) -> Tensor:
         is_seeded = torch.tensor([streams.seed is not None for streams in batch.streams])
         return torch.where(is_seeded, law.argmax(dim=-1), super().draw_final(batch, law))
+
+
+@plant("seed-unseeded-final-greedy", "vllm-project/vllm#10863 (for the final token)")
+class _UnseededFinalIsGreedy(RejectionVerifier):
+    """Beside requests with a seed, those without one take the likeliest final token."""
+
+    def draw_final(self, batch: Batch, law: Tensor) -> Tensor:
+        is_seeded = torch.tensor([streams.seed is not None for streams in batch.streams])
+        drawn = super().draw_final(batch, law)
+        return torch.where(is_seeded, drawn, law.argmax(dim=-1)) if is_seeded.any() else drawn
+
+
+@plant("batch-sampling-of-first-row", "vllm-project/vllm#9834 (for rows that are sampled otherwise)")
+class _SampledLikeTheFirst(ReferenceEngine):
+    """All rows of a batch are verified under the sampling parameters of the first."""
+
+    def target_law(self, batch: Batch, logits: Tensor, drafts: Drafts) -> Tensor:
+        own, first = batch.sampling, batch.running[0].request.sampling
+        batch.sampling = SamplingRows([first] * batch.num_rows, batch.device)
+        law = super().target_law(batch, logits, drafts)
+        batch.sampling = own
+        return law
 
 
 @plant("seed-unseeded-rows-mixed", "vllm-project/vllm#10863")

@@ -57,7 +57,7 @@ class _CrowdLanesMixed(ReferenceEngine):
         return batch.select(rows)
 
 
-@plant("prefix-cache-by-length", "vllm-project/vllm#53670, a guard against rows of other texts")
+@plant("prefix-cache-by-length", "lmstudio-ai/mlx-engine#91")
 class _CachedByLength(ReferenceEngine):
     """Cache rows of a prompt are found again by its first 8 tokens and its length, whatever else it holds."""
 
