@@ -103,7 +103,7 @@ def _situations(subject: Any, context: CheckContext) -> Iterator[_Situation]:
         name = f"a prompt of {_LONG_PROMPT} tokens and {_LONG_OUTPUT} new ones"
         yield _Situation(name, [[request(text(_LONG_PROMPT), _LONG_OUTPUT)]])
     if Capability.BATCH in subject.capabilities:
-        crowd = [request(text(2 + index % 7, shift=index), 3 + index % 6) for index in range(_CROWD)]
+        crowd = [request(text(2 + index % 7, shift=index), 3 + index % 4) for index in range(_CROWD)]
         yield _Situation(f"{_CROWD} requests at once", [crowd], apart=_PART_OF_CROWD)
     begin, other = text(_SHARED_PREFIX), text(_SHARED_PREFIX, shift=7)
     ends = (text(4, shift=1)[1:], text(4, shift=5)[1:])

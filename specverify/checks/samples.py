@@ -175,10 +175,18 @@ def _is_at_the_edge(logits: Array, token: int, trace: Trace, index: int, edge: f
 
 
 def rounds(
-    subject: Any, scenario: Scenario, context: CheckContext, *, name: str, speculate: bool = True, most: int = 1024
+    subject: Any,
+    scenario: Scenario,
+    context: CheckContext,
+    *,
+    name: str,
+    speculate: bool = True,
+    most: int = 1024,
+    first_kind: int = 0,
 ) -> Iterator[tuple[Trace, ...]]:
     """Sampled traces of a scenario, round after round, without end; each round is one generate call of at most `most`
-    requests."""
+    requests. Kinds of rounds (without seeds, mixed, with seeds) take turns, from number first_kind on.
+    """
     engine = evidence.quiet(subject)
     is_batched = Capability.BATCH in subject.capabilities
     size = min(int(getattr(subject, "batch_size", 64 if is_batched else 8)), most)
@@ -188,7 +196,7 @@ def rounds(
     if needs_seed(subject) or Capability.SEED not in subject.capabilities:
         kinds = ((needs_seed(subject),),)
     number = 0
-    for kind in itertools.cycle(kinds):
+    for kind in itertools.islice(itertools.cycle(kinds), first_kind % len(kinds), None):
         requests = []
         for _ in range(size):
             is_seeded = kind[number % len(kind)]

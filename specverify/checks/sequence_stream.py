@@ -102,12 +102,13 @@ def _parts(subject: Any, scorer: Scorer, context: CheckContext, wanted: int) -> 
         for scenario in scenarios_of(subject, Purpose.STREAM, default=defaults)
         if scorer.can_score(scenario) and samples.is_possible(subject, scenario)
     ]
-    for scenario in scenarios:
-        # Rounds small enough that every scenario gets its share, and that a gross error is seen early.
-        most = max(1, math.ceil(wanted / (_ROUNDS * len(scenarios) * scenario.max_new_tokens)))
+    # Rounds small enough that every scenario gets its share, and that a gross error is seen early.
+    num_rounds = max(1, round(_ROUNDS * min(context.effort, 1.0)))
+    for index, scenario in enumerate(scenarios):
+        most = max(1, math.ceil(wanted / (num_rounds * len(scenarios) * scenario.max_new_tokens)))
         vocab_size = _vocab_size(subject, scorer, scenario)
         stream = PitStream(vocab_size, num_slots=evidence.num_draft_tokens(subject) + 2)
-        rounds = samples.rounds(subject, scenario, context, name="sequence-stream", most=most)
+        rounds = samples.rounds(subject, scenario, context, name="sequence-stream", most=most, first_kind=index)
         found.append(StreamPart(scenario, stream, rounds))
     return found
 
