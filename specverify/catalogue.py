@@ -24,6 +24,7 @@ _MODULES = (
     "specverify.checks.greedy",
     "specverify.checks.greedy_unusual",
     "specverify.checks.kv",
+    "specverify.checks.kv_calls",
     "specverify.checks.positions",
     "specverify.checks.draft",
     "specverify.checks.draft_afresh",

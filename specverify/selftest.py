@@ -29,8 +29,8 @@ _FAULT_MODULES = (
 )
 # Statistical checks of all subjects together; fixed, so that a selected part is judged like the whole.
 _ALPHA = 1e-9
-# Correct engines are sampled less, because a user waits for all of them: their checks at effort 1, and at this one over
-# hundreds of seeds, are in benchmarks/false_alarms.md.
+# Correct engines are sampled less, because a user waits for all of them: their checks at effort 1, and at a quarter
+# over hundreds of seeds, are in benchmarks/false_alarms.md.
 _ENGINE_EFFORT = 0.15
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from specverify.checks import ambient, evidence, greedy, noise, places, wording
+from specverify.checks import ambient, evidence, noise, places, wording
+from specverify.checks.divergence import first_divergence, with_margins
 from specverify.checks.evidence import Run
 from specverify.checks.registry import CheckContext, Exercised, check
 from specverify.core.capabilities import Capability
@@ -139,7 +140,7 @@ def _first_difference(alone: Trace, together: Trace, subject: Any, *, compare_dr
             return _Difference("target law", alone, together, one.index, (), (), gap)
         if one.token_ids != other.token_ids:
             break
-    divergence = greedy.first_divergence(Run("own", evidence.GREEDY, (together,), subject), together, alone)
+    divergence = first_divergence(Run("own", evidence.GREEDY, (together,), subject), together, alone)
     if divergence is None:
         return None
     step = divergence.step
@@ -168,12 +169,12 @@ def _is_near_tie(difference: _Difference, subject: Any, context: CheckContext, t
         return _is_draft_near_tie(difference, subject, tolerance)
     if difference.what != "tokens":
         return False
-    divergence = greedy.first_divergence(
+    divergence = first_divergence(
         Run("own", evidence.GREEDY, (difference.together,), subject), difference.together, difference.alone
     )
     if divergence is None:
         return True
-    scored = greedy.with_margins(divergence, subject, context)
+    scored = with_margins(divergence, subject, context)
     if scored.on_margin is None:
         # Nobody knows the scores. Rounding that depends on the batch shape is common below float64.
         return noise.dtype_of(subject) != "float64"

@@ -1,43 +1,40 @@
-"""Greedy decoding away from the beaten track: very short and long texts, crowds, and calls that share a prefix."""
+"""Greedy decoding away from the beaten track: very short and long texts, and crowds."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from specverify.checks import evidence, noise, wording
+from specverify.checks import evidence, noise
+from specverify.checks.divergence import Divergence, bugs_among, finding_of, first_divergence, with_margins
 from specverify.checks.evidence import GREEDY, Run
-from specverify.checks.greedy import Divergence, finding_of, first_divergence, with_margins
 from specverify.checks.registry import CheckContext, Exercised, check
-from specverify.checks.samples import Scorer
 from specverify.core.capabilities import Capability
-from specverify.core.outcomes import Finding, Kind, Table
-from specverify.core.types import Request
+from specverify.core.outcomes import Finding, Kind
+from specverify.core.types import Request, Trace
 
 # Block and chunk sizes are powers of two, mostly up to 256: a long text goes past that, its prompt past half of it.
 _LONG_PROMPT, _LONG_OUTPUT = 150, 130
-# Rows that finish while at least 128 others go on.
-_CROWD, _PART_OF_CROWD = 200, 16
-_SHARED_PREFIX = 24
+# Rows that finish while at least 128 others go on; without speculation some at a time, in batches of another shape.
+_CROWD, _PLAIN_BATCH = 200, 16
 # Left free at the end of the model's positions, for drafts.
 _SPARE_POSITIONS = 16
 
 
 @dataclass(frozen=True)
 class _Situation:
-    """One or more generate calls in turn. apart: how many requests the calls without speculation take at a time."""
+    """Requests, how many of them a call gets with speculation, and how many without."""
 
     name: str
-    calls: Sequence[Sequence[Request]]
-    apart: int = 1
+    requests: Sequence[Request]
+    batch_size: int = 1
+    plain_batch_size: int = 1
 
 
 @check(
     "greedy.unusual-requests",
-    claim="At temperature 0 speculation changes no token of very short and long texts, in crowds, after other calls.",
+    claim="At temperature 0 speculation changes no token of very short and very long texts, nor in a crowd.",
     kind=Kind.EXACT,
     needs={Capability.GENERATE},
     exercised_by=(Exercised("tokens"),),
@@ -46,122 +43,81 @@ class _Situation:
         "kv-one-token-prompt-not-rolled-back",
         "kv-chunked-prompt-overlaps",
         "batch-crowd-lanes-mixed",
-        "prefix-cache-by-length",
     ),
     source="NVIDIA/TensorRT-LLM#8076, on long prompts only; huggingface/text-generation-inference#1411, in crowds only",
 )
 def unusual_requests(subject: Any, context: CheckContext) -> Iterator[Finding]:
-    """Token for token, in situations that the standard prompts never meet.
+    """Token for token, in situations that the standard prompts never meet; divergences are explained as in
+    greedy.on-equals-off.
 
-    Prompts of one and two tokens; a prompt and an output that together go past 256 tokens; 200 requests at once, which
-    end at different times; calls in turn whose prompts share their beginning, their end or only their length.
-    Divergences are explained as in greedy.on-equals-off. Where nobody knows the scores, a divergence proves nothing.
-
-    A cache that outlives a call misleads plain decoding as well. So where the probe's oracle knows the target's law,
-    the calls in turn are also held against it.
+    Prompts of one and two tokens, unless the engine refuses them; a prompt and an output that together go past 256
+    tokens, where the model has so many positions; 200 requests at once, which end at different times, where the engine
+    takes batches of that size.
     """
     tolerance = 2.0 * noise.log_prob_noise(subject, context)
     situations = list(_situations(subject, context))
-    runs: list[Run] = []
+    found: list[Divergence] = []
     for index, situation in enumerate(situations):
         context.progress(situation.name, index, len(situations))
-        runs.append(_run(subject, situation))
-        bugs = [
-            divergence
-            for divergence in _divergences(subject, situation, runs[-1], context)
-            if not divergence.is_near_tie(tolerance) and divergence.on_margin is not None
-        ]
-        if bugs:
-            worst = min(bugs, key=lambda item: item.token_index)
-            found = finding_of(worst, bugs, tolerance, context)
-            yield replace(found, where=(f"Situation: {situation.name}.", *found.where))
-            return
-        if len(situation.calls) > 1 and (departure := _departure(subject, situation, runs[-1], tolerance)):
-            yield departure
-            return
-    names = ", ".join(situation.name for situation in situations)
-    context.worth(f"{context.counters['tokens']:,} tokens equal; {names}")
+        found += _divergences(subject, situation, context)
+    bugs = bugs_among(found, tolerance, context)
+    if bugs:
+        yield finding_of(bugs, tolerance, context)
+    ties = len(found) - len(bugs)
+    line = f"{context.counters['tokens']:,} tokens equal; {', '.join(one.name for one in situations)}"
+    context.worth(line + (f"; {ties} near ties within {tolerance:.1g} explained" if ties else ""))
 
 
 def _situations(subject: Any, context: CheckContext) -> Iterator[_Situation]:
     prompts = evidence.standard_prompts(subject, context)
-    words = [token for prompt in prompts for token in prompt[1:]]
-    first = prompts[0][0]
+    words = [token for prompt in prompts for token in prompt[1:]] or [prompts[0][0]]
     num_tokens = min(16, evidence.new_tokens(subject))
 
-    def text(length: int, shift: int = 0) -> tuple[int, ...]:
-        return (first, *(words[(shift + index) % len(words)] for index in range(length - 1)))
+    def request(name: str, length: int, num_new: int = num_tokens, shift: int = 0) -> Request:
+        text = (prompts[0][0], *(words[(shift + index) % len(words)] for index in range(length - 1)))
+        return Request(text, num_new, GREEDY, request_id=name)
 
-    def request(prompt: tuple[int, ...], length: int = num_tokens) -> Request:
-        return Request(prompt, length, GREEDY)
-
-    yield _Situation("prompts of one and two tokens", [[request(text(1))], [request(text(2))]])
+    short = [request(f"prompt of {length}", length) for length in (1, 2)]
+    if _takes(subject, short):
+        yield _Situation("prompts of one and two tokens", short)
     if getattr(subject, "is_slow", False):
         return
-    room = int(getattr(getattr(subject, "checkpoint", None), "max_positions", 0)) - _SPARE_POSITIONS
-    if room >= _LONG_PROMPT + _LONG_OUTPUT:
+    if num_positions(subject) >= _LONG_PROMPT + _LONG_OUTPUT + _SPARE_POSITIONS:
         name = f"a prompt of {_LONG_PROMPT} tokens and {_LONG_OUTPUT} new ones"
-        yield _Situation(name, [[request(text(_LONG_PROMPT), _LONG_OUTPUT)]])
-    if Capability.BATCH in subject.capabilities:
-        crowd = [request(text(2 + index % 7, shift=index), 3 + index % 4) for index in range(_CROWD)]
-        yield _Situation(f"{_CROWD} requests at once", [crowd], apart=_PART_OF_CROWD)
-    begin, other = text(_SHARED_PREFIX), text(_SHARED_PREFIX, shift=7)
-    ends = (text(4, shift=1)[1:], text(4, shift=5)[1:])
-    in_turn = [begin + ends[0], begin + ends[1], other + ends[1], begin + ends[0]]
-    yield _Situation("calls in turn, of prompts that share a part", [[request(prompt)] for prompt in in_turn])
+        yield _Situation(name, [request(name, _LONG_PROMPT, _LONG_OUTPUT)])
+    if Capability.BATCH in subject.capabilities and int(getattr(subject, "batch_size", _CROWD)) >= _CROWD:
+        crowd = [request(f"crowd/{i}", 2 + i % 7, min(3 + i % 6, num_tokens), shift=i) for i in range(_CROWD)]
+        yield _Situation(f"{_CROWD} requests at once", crowd, _CROWD, _PLAIN_BATCH)
 
 
-def _run(subject: Any, situation: _Situation) -> Run:
-    traces = [trace for call in situation.calls for trace in evidence.generate(subject, call, speculate=True)]
-    return Run("own", GREEDY, tuple(traces), subject)
+def num_positions(subject: Any) -> int:
+    """How long a text may get: what the engine says, or else its checkpoint; 0 where nobody says."""
+    checkpoint = getattr(subject, "checkpoint", None)
+    return int(getattr(subject, "max_positions", 0) or getattr(checkpoint, "max_positions", 0))
 
 
-def _divergences(subject: Any, situation: _Situation, run: Run, context: CheckContext) -> Iterator[Divergence]:
+def _takes(subject: Any, requests: Sequence[Request]) -> bool:
+    """Whether plain decoding takes them: some engines refuse prompts this short, as they may."""
+    try:
+        for request in requests:
+            evidence.generate(subject, [request], speculate=False)
+    except Exception:
+        return False
+    return True
+
+
+def _divergences(subject: Any, situation: _Situation, context: CheckContext) -> Iterator[Divergence]:
     """Where outputs with and without speculation part."""
-    requests = [request for call in situation.calls for request in call]
-    parts = [requests[start : start + situation.apart] for start in range(0, len(requests), situation.apart)]
-    off = [trace for part in parts for trace in evidence.generate(subject, part, speculate=False)]
-    for one, other in zip(run.traces, off, strict=True):
+    on = _generated(subject, situation.requests, situation.batch_size, speculate=True)
+    off = _generated(subject, situation.requests, situation.plain_batch_size, speculate=False)
+    run = Run("own", GREEDY, on, subject)
+    for one, other in zip(on, off, strict=True):
         divergence = first_divergence(run, one, other)
         context.exercised("tokens", divergence.token_index if divergence else len(one.token_ids))
         if divergence is not None:
             yield with_margins(divergence, subject, context)
 
 
-def _departure(subject: Any, situation: _Situation, run: Run, tolerance: float) -> Finding | None:
-    """The first token that the target's law does not make the best one, or nearly."""
-    scorer = Scorer(subject)
-    traces = [trace for trace in run.traces if trace.token_ids]
-    if not scorer.has_oracle or not traces:
-        return None
-    for number, (trace, logits) in enumerate(zip(traces, scorer.logits(traces), strict=True)):
-        margins = logits.max(axis=-1) - logits[np.arange(len(logits)), list(trace.token_ids)]
-        wrong = np.flatnonzero(margins > tolerance)
-        if not len(wrong):
-            continue
-        index, best = int(wrong[0]), logits.argmax(axis=-1)
-        shown = slice(max(0, index - 3), index + 5)
-        prompt = trace.request.prompt_token_ids
-        return Finding(
-            headline=f"New token {index} of call {number + 1} is token {trace.token_ids[index]}; "
-            f"the model's best one is token {best[index]}.",
-            table=Table(
-                rows=(
-                    ("new token", *(str(i) for i in range(len(trace.token_ids))[shown])),
-                    ("best after this text", *wording.token_text(best.tolist()[shown])),
-                    ("the engine's", *wording.token_text(trace.token_ids[shown])),
-                )
-            ),
-            not_noise=f"Not a near tie: it is {margins[index]:.3g} below the best one in log-probability; "
-            f"rounding explains {tolerance:.1g}.",
-            where=(
-                f"Situation: {situation.name}.",
-                f"Prompt {wording.prompt_text(prompt)}. Without speculation the tokens are the same.",
-            ),
-            likely_cause="something that an earlier call left (cache rows) is taken for this text's own: the first "
-            "call is right."
-            if number
-            else "",
-            details={"call": number + 1, "token_index": index, "margin": float(margins[index])},
-        )
-    return None
+def _generated(subject: Any, requests: Sequence[Request], size: int, *, speculate: bool) -> tuple[Trace, ...]:
+    parts = (requests[start : start + size] for start in range(0, len(requests), size))
+    return tuple(trace for part in parts for trace in evidence.generate(subject, part, speculate=speculate))

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from specverify.checks import ambient, evidence, greedy, noise, wording
+from specverify.checks import ambient, evidence, noise, wording
+from specverify.checks.divergence import first_divergence, with_margins
 from specverify.checks.registry import CheckContext, Exercised, check
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind, Table
@@ -70,9 +71,6 @@ def _judge(subject: Any, context: CheckContext) -> Iterator[Finding]:
     context.exercised("seeded-tokens", sum(len(trace.token_ids) for trace in alone))
     if not broken and Capability.BATCH in subject.capabilities:
         broken = _in_company(subject, requests, alone, context)
-        # Below float64 rounding flips one sampled token in ten thousand runs or so; a bug breaks most requests.
-        if noise.dtype_of(subject) != "float64" and len(broken) < len(requests):
-            broken = []
     if broken:
         yield _repeat_finding(broken, len(requests))
     stuck = None if broken else _stuck(subject, requests[0], context)
@@ -118,21 +116,12 @@ def _in_company(
     differing = [r if index % 2 else replace(r, sampling=_OTHERWISE) for index, r in enumerate(requests)]
     can_sample = Capability.SAMPLING in subject.capabilities
     beside_others = evidence.generate(subject, differing, speculate=True) if can_sample else alone
-    broken = [
-        _Broken("in one batch with the others", one, two)
-        for one, two in zip(alone, together, strict=True)
-        if one.token_ids != two.token_ids and _have_drafted_alike(one, two)
-    ]
-    broken += [
-        _Broken("in one batch with unseeded requests", one, two)
-        for index, (one, two) in enumerate(zip(alone, beside_unseeded, strict=True))
-        if index % 2 == 0 and one.token_ids != two.token_ids and _have_drafted_alike(one, two)
-    ]
-    broken += [
-        _Broken("in one batch with requests that are sampled otherwise", one, two)
-        for index, (one, two) in enumerate(zip(alone, beside_others, strict=True))
-        if index % 2 and one.token_ids != two.token_ids and _have_drafted_alike(one, two)
-    ]
+    kinds = (
+        ("in one batch with the others", list(zip(alone, together, strict=True))),
+        ("in one batch with unseeded requests", list(zip(alone, beside_unseeded, strict=True))[::2]),
+        ("in one batch with requests that are sampled otherwise", list(zip(alone, beside_others, strict=True))[1::2]),
+    )
+    broken = [one for how, pairs in kinds for one in _broken_among(subject, how, pairs)]
     frozen = [(one, two) for one, two in zip(beside_unseeded[1::2], again[1::2], strict=True)]
     # A text that repeats by chance is possible where the target is nearly certain; every one of them is not.
     if frozen and all(one.token_ids == two.token_ids for one, two in frozen):
@@ -140,6 +129,15 @@ def _in_company(
         if log_chance < np.log(context.alpha):
             broken += [_Broken(_FROZEN, one, two) for one, two in frozen]
     return broken
+
+
+def _broken_among(subject: Any, how: str, pairs: Sequence[tuple[Trace, Trace]]) -> list[_Broken]:
+    """The requests that got other tokens in this kind of company than alone."""
+    found = [
+        _Broken(how, one, two) for one, two in pairs if one.token_ids != two.token_ids and _have_drafted_alike(one, two)
+    ]
+    # Below float64 rounding flips one sampled token in ten thousand runs or so; a bug breaks every request.
+    return found if noise.dtype_of(subject) == "float64" or len(found) == len(pairs) else []
 
 
 def _repeat_finding(broken: Sequence[_Broken], num_tried: int) -> Finding:
@@ -210,10 +208,10 @@ def _log_probability(subject: Any, trace: Trace) -> float:
 def _greedy_moves(subject: Any, context: CheckContext) -> Iterator[Finding]:
     request = evidence.standard_requests(subject, context, evidence.GREEDY)[0]
     one, two = (_solo(subject, replace(request, seed=seed)) for seed in (1, 2))
-    divergence = greedy.first_divergence(evidence.Run("own", evidence.GREEDY, (one,), subject), one, two)
+    divergence = first_divergence(evidence.Run("own", evidence.GREEDY, (one,), subject), one, two)
     if divergence is None:
         return
-    scored = greedy.with_margins(divergence, subject, context)
+    scored = with_margins(divergence, subject, context)
     if scored.on_margin is None or scored.is_near_tie(2.0 * noise.log_prob_noise(subject, context)):
         return
     yield Finding(

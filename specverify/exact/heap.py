@@ -15,15 +15,24 @@ from typing import Any
 
 
 class _Heap:
-    """depth: how many `at_rest` blocks we are in. types: those that `known` lists; empty while nothing is frozen."""
+    """depth: how many `at_rest` blocks we are in. types: those that `known` lists; empty while nothing is frozen.
+
+    num_frozen: objects set aside by us. More of them later, and somebody else has frozen objects too.
+    """
 
     def __init__(self) -> None:
         self.depth = 0
         self.types: frozenset[type] = frozenset()
         self.known: list[Any] = []
+        self.num_frozen = 0
+
+    def freeze(self, types: frozenset[type], known: list[Any]) -> None:
+        self.types, self.known = types, known
+        gc.freeze()
+        self.num_frozen = gc.get_freeze_count()
 
     def thaw(self) -> None:
-        if self.types:
+        if self.types and gc.get_freeze_count() <= self.num_frozen:
             gc.unfreeze()
         self.types, self.known = frozenset(), []
 
@@ -33,7 +42,10 @@ _heap = _Heap()
 
 @contextmanager
 def at_rest() -> Iterator[None]:
-    """Looks through the heap once for the whole block. Cycles that were garbage before it are collected after it."""
+    """Looks through the heap once for the whole block.
+
+    Cycles of objects that were there at that look are not collected before the block ends, whenever they are dropped.
+    """
     _heap.depth += 1
     try:
         yield
@@ -44,7 +56,7 @@ def at_rest() -> Iterator[None]:
 
 
 def live_objects(types: tuple[type, ...]) -> list[Any]:
-    """Objects of exactly these types that are alive now."""
+    """Objects of exactly these types that are alive now, or were at the first look of the block."""
     wanted = frozenset(types)
     if _heap.types and not wanted <= _heap.types:
         _heap.thaw()
@@ -54,7 +66,6 @@ def live_objects(types: tuple[type, ...]) -> list[Any]:
         return [*(thing for thing in _heap.known if type(thing) in wanted), *found]
     # A process that has frozen objects of its own, as servers do before they fork, keeps its own order.
     if _heap.depth and not gc.get_freeze_count():
-        _heap.types, _heap.known = wanted, found
         del things
-        gc.freeze()
+        _heap.freeze(wanted, found)
     return list(found)

@@ -23,7 +23,8 @@ class KVCache:
     # Whether rows are written and read as here, so that a pass may use the memory itself.
     is_plain = True
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
         cls.is_plain = cls.write is KVCache.write and cls.read is KVCache.read
 
     def __init__(

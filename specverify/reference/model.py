@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -48,7 +49,19 @@ class Weights:
 
 
 class Model:
-    """A decoder that computes. It holds weights and no state: KV rows live in the cache it is handed."""
+    """A decoder that computes. It holds weights and no state: KV rows live in the cache it is handed.
+
+    The weights are not to be changed afterwards, unless they are being trained (require gradients) from the start.
+    """
+
+    # Whether a pass is computed as here, so that SmallPass may stand in for it.
+    is_plain = True
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.is_plain = all(
+            getattr(cls, name) is getattr(Model, name) for name in ("forward", "attention", "mlp", "norm")
+        )
 
     def __init__(self, config: ModelConfig, weights: Weights) -> None:
         self.config = config

@@ -1,4 +1,4 @@
-"""The pass of a small model over a few tokens of one text: what `Model.forward` computes, by numpy in place of torch.
+"""The pass of a small model over a few tokens: what `Model.forward` computes, by numpy in place of torch.
 
 Where a matrix has some ten thousand entries a pass is not arithmetic but calls, and numpy's cost a third of torch's.
 KV rows are the cache's own memory, seen as arrays. Read `Model.forward` first: this is that method, line by line.
@@ -48,10 +48,12 @@ class SmallPass:
     @staticmethod
     def of(model: Model) -> SmallPass | None:
         """The pass of a model that it is meant for: on the CPU, small, not being trained, of a type that numpy has."""
-        if model.device.type != "cpu" or model.dtype not in (torch.float32, torch.float64):
+        if not model.is_plain or model.device.type != "cpu" or model.dtype not in (torch.float32, torch.float64):
             return None
-        weights = [getattr(layer, field.name) for layer in model.weights.layers for field in fields(layer)]
-        if not all(weight is None or _is_small(weight) for weight in [*weights, model.weights.final_norm]):
+        layers, embedding = model.weights.layers, model.weights.embedding
+        weights = [getattr(layer, field.name) for layer in layers for field in fields(layer)]
+        weights.append(model.weights.final_norm)
+        if embedding.requires_grad or not all(weight is None or _is_small(weight) for weight in weights):
             return None
         return SmallPass(model)
 

@@ -7,6 +7,7 @@ import pytest
 from specverify import catalogue
 from specverify.core.outcomes import Kind, Outcome
 from specverify.faults import engine
+from specverify.faults.engine_parts import probe_engine
 from specverify.runner import run_checks
 
 FAULTS = {fault.name: fault for fault in engine.FAULTS}
@@ -38,3 +39,14 @@ def test_every_fault_names_its_report(fault):
     assert fault.report.count("/") >= 1
     assert fault.sentence.endswith(".")
     assert fault.make().name.startswith(fault.name)
+
+
+def test_rows_sampled_like_the_first_are_seen_in_single_precision():
+    """Rounding is no excuse for every row of a batch."""
+    fault = FAULTS["batch-sampling-of-first-row"].make()
+    single = probe_engine("single", parts=fault.parts, dtype="float32")
+
+    (result,) = run_checks(single, ids=["seed.repeats"]).results
+
+    assert result.outcome is Outcome.FAILED
+    assert "sampled otherwise" in result.findings[0].headline

@@ -74,3 +74,17 @@ def test_what_the_process_froze_itself_stays_frozen() -> None:
         assert gc.get_freeze_count() >= frozen - 100  # some of them died meanwhile
     finally:
         gc.unfreeze()
+
+
+def test_what_the_subject_freezes_meanwhile_stays_frozen() -> None:
+    class Kind:
+        pass
+
+    with at_rest():
+        live_objects((Kind,))
+        kept = [Kind() for _ in range(1000)]
+        gc.freeze()
+    try:
+        assert gc.get_freeze_count() > len(kept)
+    finally:
+        gc.unfreeze()

@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import pytest
 import torch
+from threadpoolctl import ThreadpoolController
 
 from specverify.reference.cached_model import CachedModel
 from specverify.reference.kv_cache import KVCache
 from specverify.reference.model import Model
 from specverify.reference.quantize import quantized
 from specverify.reference.small_pass import MOST_TOKENS, SmallPass
+from specverify.reference.threads import threads
 from tests.reference import tiny
 
 PROMPT = torch.randint(0, 16, (1, 6), generator=torch.Generator().manual_seed(3))
@@ -130,6 +132,36 @@ def test_a_cache_with_rules_of_its_own_is_respected() -> None:
     assert not Counting.is_plain
 
 
+@pytest.mark.parametrize("width", [2, MOST_TOKENS])
+def test_ragged_rows(width) -> None:
+    """Rows of different lengths, each with a mask and places of its own; of the wider block only the attention."""
+    model = tiny.model()
+    found = []
+    for one in (model, by_torch(model)):
+        cached = CachedModel(one, num_rows=3, capacity=32)
+        cached.compute(PROMPT.repeat(3, 1), first_positions=[0, 0, 0], num_new=[6, 2, 4])
+        tokens = torch.arange(3 * width).view(3, width) % 16
+        states = cached.compute(tokens, first_positions=[6, 2, 4], num_new=[width, 1, width])
+        found.append(torch.cat([states[0], states[1, :1], states[2]]))
+
+    assert (found[0] - found[1]).abs().max() < 1e-12
+
+
+def test_a_model_with_rules_of_its_own_is_respected() -> None:
+    """Whoever overrides a part of the pass is asked for it, however few the tokens."""
+
+    class Silent(Model):
+        def mlp(self, normed, layer):
+            return torch.zeros_like(normed)
+
+    whole = tiny.model()
+    silent = Silent(whole.config, whole.weights)
+    states = [passes(one, [1])[0][0] for one in (whole, silent)]
+
+    assert silent._small is None
+    assert (states[0] - states[1]).abs().max() > 0.1
+
+
 def test_growing_and_selecting_leave_no_stale_view() -> None:
     """The arrays follow the buffer when it is moved."""
     model = tiny.model()
@@ -147,13 +179,34 @@ def test_growing_and_selecting_leave_no_stale_view() -> None:
 def unsuited() -> list[tuple[str, Model]]:
     model = tiny.model()
     layers = tuple(replace(layer, down=layer.down.clone().requires_grad_()) for layer in model.weights.layers)
+    embedding = model.weights.embedding.clone().requires_grad_()
     return [
         ("bfloat16", tiny.model(dtype=torch.bfloat16)),
         ("int8", quantized(tiny.model(dtype=torch.float32))),
         ("trained", Model(model.config, replace(model.weights, layers=layers))),
+        ("trained embedding", Model(model.config, replace(model.weights, embedding=embedding))),
     ]
 
 
 @pytest.mark.parametrize(("reason", "model"), unsuited(), ids=lambda value: value if isinstance(value, str) else "")
 def test_other_models_keep_to_torch(reason, model) -> None:
     assert SmallPass.of(model) is None, reason
+
+
+def test_threads_are_put_back_after_an_error() -> None:
+    """numpy's as well as torch's."""
+
+    def counts() -> list[int]:
+        return [torch.get_num_threads(), *(library["num_threads"] for library in ThreadpoolController().info())]
+
+    before = counts()
+
+    def inside() -> None:
+        with threads(1):
+            assert set(counts()) == {1}
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        inside()
+
+    assert counts() == before
