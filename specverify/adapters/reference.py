@@ -66,6 +66,7 @@ def _smollm2(*, dtype: str, device: str, draft: Any, **options: Any) -> Referenc
         "record_kv_rows": False,
         "max_new_tokens": 16,
         "batch_size": 16,
+        "max_batch_size": 16,
     }
     drafting = target.first_layers(DRAFT_LAYERS) if draft is None else load_shared(draft, dtype, device)
     return reference_subject(target=target, draft=drafting, **{**defaults, **options})

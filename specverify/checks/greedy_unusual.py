@@ -85,7 +85,7 @@ def _situations(subject: Any, context: CheckContext) -> Iterator[_Situation]:
     if num_positions(subject) >= _LONG_PROMPT + _LONG_OUTPUT + _SPARE_POSITIONS:
         name = f"a prompt of {_LONG_PROMPT} tokens and {_LONG_OUTPUT} new ones"
         yield _Situation(name, [request(name, _LONG_PROMPT, _LONG_OUTPUT)])
-    if Capability.BATCH in subject.capabilities and int(getattr(subject, "batch_size", _CROWD)) >= _CROWD:
+    if Capability.BATCH in subject.capabilities and _max_batch_size(subject) >= _CROWD:
         crowd = [request(f"crowd/{i}", 2 + i % 7, min(3 + i % 6, num_tokens), shift=i) for i in range(_CROWD)]
         yield _Situation(f"{_CROWD} requests at once", crowd, _CROWD, _PLAIN_BATCH)
 
@@ -94,6 +94,11 @@ def num_positions(subject: Any) -> int:
     """How long a text may get: what the engine says, or else its checkpoint; 0 where nobody says."""
     checkpoint = getattr(subject, "checkpoint", None)
     return int(getattr(subject, "max_positions", 0) or getattr(checkpoint, "max_positions", 0))
+
+
+def _max_batch_size(subject: Any) -> int:
+    """What the engine says, or else the size it would like, or else any."""
+    return int(getattr(subject, "max_batch_size", getattr(subject, "batch_size", _CROWD)))
 
 
 def _takes(subject: Any, requests: Sequence[Request]) -> bool:

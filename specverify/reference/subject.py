@@ -47,7 +47,7 @@ class ReferenceSubject:
     heads: by kind, "eagle" and "medusa": a head, or its folder; on a probe pair an untrained one where there is none.
     draft_layers: layers that "layer-skip" runs, or how many of the first ones; the first half unless given.
     lossy: accepts more than it should, by this rule ("typical", "lenient"), and declares that it does.
-    prompts, max_new_tokens, batch_size: what the standard runs use.
+    prompts, max_new_tokens, batch_size: what the standard runs use. max_batch_size: the most requests of one call.
     """
 
     target: Model
@@ -64,6 +64,7 @@ class ReferenceSubject:
     prompts: Sequence[tuple[int, ...]] | None = None
     max_new_tokens: int = 24
     batch_size: int = 64
+    max_batch_size: int = 1024
     num_threads: int | None = None
     growth: Growth | None = None
     heads: Mapping[str, Head | str | Path] = field(default_factory=dict)
