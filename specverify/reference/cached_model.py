@@ -130,7 +130,7 @@ class CachedModel:
 
     def _offsets(self, starts: Sequence[int], width: int) -> Tensor:
         device, first = self.model.device, starts[0]
-        if all(start == first for start in starts):
+        if list(starts).count(first) == len(starts):
             return torch.arange(first, first + width, device=device)[None]
         return torch.tensor(starts, device=device)[:, None] + torch.arange(width, device=device)
 

@@ -139,6 +139,9 @@ class Model:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Scores over the vocabulary, [..., vocab], for hidden states [..., hidden]."""
+        scores = None if self._small is None else self._small.logits(hidden)
+        if scores is not None:
+            return scores
         return project(hidden.reshape(-1, hidden.shape[-1]), self.weights.head).view(*hidden.shape[:-1], -1)
 
     def norm(self, hidden: Tensor, weight: Tensor) -> Tensor:

@@ -38,6 +38,8 @@ class SmallPass:
         config = model.config
         self.layers = [_SmallLayer(layer) for layer in model.weights.layers]
         self.final_norm: Array = model.weights.final_norm.numpy()
+        head = model.weights.head
+        self.head: Array | None = np.ascontiguousarray(head.numpy().T) if _is_small(head) else None
         self.num_heads, self.num_kv_heads, self.head_dim = config.num_heads, config.num_kv_heads, config.head_dim
         self._turned = config.num_heads + config.num_kv_heads  # heads that rotate: queries, then keys
         half = config.head_dim // 2
@@ -50,10 +52,9 @@ class SmallPass:
         """The pass of a model that it is meant for: on the CPU, small, not being trained, of a type that numpy has."""
         if not model.is_plain or model.device.type != "cpu" or model.dtype not in (torch.float32, torch.float64):
             return None
-        layers, embedding = model.weights.layers, model.weights.embedding
-        weights = [getattr(layer, field.name) for layer in layers for field in fields(layer)]
+        weights = [getattr(layer, field.name) for layer in model.weights.layers for field in fields(layer)]
         weights.append(model.weights.final_norm)
-        if embedding.requires_grad or not all(weight is None or _is_small(weight) for weight in weights):
+        if model.weights.embedding.requires_grad or not all(weight is None or _is_small(weight) for weight in weights):
             return None
         return SmallPass(model)
 
@@ -109,6 +110,13 @@ class SmallPass:
         if len(self.layers) in taps:
             taps[len(self.layers)] = torch.from_numpy(state).view(rows, new, -1)
         return torch.from_numpy(self._norm(state) * self.final_norm).view(rows, new, -1)
+
+    def logits(self, hidden: Tensor) -> Tensor | None:
+        """As `Model.logits`, for hidden states [..., hidden]; None where torch is to compute them."""
+        if self.head is None or hidden.requires_grad or hidden.numel() > MOST_TOKENS * len(self.head):
+            return None
+        scores = hidden.numpy().reshape(-1, len(self.head)).dot(self.head)
+        return torch.from_numpy(scores).view(*hidden.shape[:-1], -1)
 
     def _norm(self, state: Array) -> Array:
         """`Model.norm` without the weight."""

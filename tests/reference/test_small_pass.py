@@ -70,6 +70,19 @@ def test_it_computes_what_torch_computes(make, dtype) -> None:
         assert state.dtype == dtype
         assert (state - wanted).abs().max() < TOLERANCES[dtype]
     assert (rows - wanted_rows).abs().max() < TOLERANCES[dtype]
+    for state in wanted_states:
+        scores, wanted = model.logits(state), by_torch(model).logits(state)
+        assert scores.shape == wanted.shape
+        assert (scores - wanted).abs().max() < 10 * TOLERANCES[dtype]
+
+
+def test_gradients_flow_through_scores() -> None:
+    """Scores of hidden states that are being trained come from torch."""
+    model, hidden = tiny.model(), torch.ones(1, 2, 24, dtype=torch.float64, requires_grad=True)
+
+    model.logits(hidden).sum().backward()
+
+    assert hidden.grad is not None
 
 
 def test_some_layers_only() -> None:
