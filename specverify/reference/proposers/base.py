@@ -41,6 +41,8 @@ class Drafts:
     def is_real(self) -> Tensor:
         """True at draft tokens, False at padding, [rows, k]."""
         device = self.token_ids.device
+        if min(self.num_tokens) == self.width:
+            return torch.ones(self.token_ids.shape, dtype=torch.bool, device=device)
         return torch.arange(self.width, device=device) < torch.tensor(list(self.num_tokens), device=device)[:, None]
 
 
