@@ -31,14 +31,17 @@ def calls_independent(subject: Any, context: CheckContext) -> Iterator[Finding]:
     """Greedy calls in turn, with speculation and without; their prompts share the beginning, the end, or the length.
 
     A cache that outlives a call misleads both ways of decoding, so every token is held against the probe's oracle: it
-    must be the best one, or a near tie. An engine that is wrong in the first call already is wrong for other reasons,
-    which other checks see; then this one is inconclusive.
+    must be the best one, or a near tie. An engine that is wrong on the standard prompts already, or in the first call,
+    is wrong for other reasons, which other checks see; then this one is inconclusive.
     """
     tolerance = 2.0 * noise.log_prob_noise(subject, context)
     requests = _requests(subject, context)
     scorer = Scorer(subject)
     if len({request.prompt_token_ids for request in requests}) < len(requests) - 1 or not scorer.has_oracle:
         raise Inconclusive("the prompts are too much alike to tell one call from another")
+    usual = (evidence.plain_run(subject, context), evidence.own_run(subject, context, GREEDY))
+    if any(_first_wrong(scorer, trace, tolerance) for run in usual for trace in run.traces):
+        raise Inconclusive("the engine departs from the checkpoint that was loaded on the standard prompts already")
     for speculate in (True, False):
         for number, request in enumerate(requests):
             (trace,) = evidence.generate(subject, [request], speculate=speculate)
