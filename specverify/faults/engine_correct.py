@@ -102,7 +102,7 @@ class _DraftsLessUnderLoad(ReferenceEngine):
 
 def _subject(name: str, sentence: str, **options: Any) -> CorrectSubject:
     # Every option is enumerated with the usual engine and the least usual verifier, one option with the others.
-    options.setdefault("every_option", name in ("engine-draft-model", "engine-block-verification"))
+    options.setdefault("every_option", name == "engine-draft-model")
     return CorrectSubject(name, sentence, lambda: probe_engine(name, **options))
 
 
