@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
 import torch
@@ -90,14 +91,11 @@ class _SeedIgnored(ReferenceEngine):
 class _OneStream(RequestStreams):
     """Every request draws from one generator, which goes on from call to call."""
 
-    shared: torch.Generator | None = None
+    shared: random.Random | None = None
 
-    def generator(self, stream: str) -> torch.Generator | None:
-        if self.seed is None:
-            return None
+    def generator(self, stream: str) -> random.Random:
         if _OneStream.shared is None:
-            _OneStream.shared = torch.Generator(device=self.device)
-            _OneStream.shared.manual_seed(self.seed)
+            _OneStream.shared = random.Random(self.seed)
         return _OneStream.shared
 
 

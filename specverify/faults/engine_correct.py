@@ -49,7 +49,7 @@ class _BlockVerifier(RejectionVerifier):
     """
 
     def verify(self, batch: Batch, drafts: Drafts, target_probs: Tensor) -> Verdict:
-        uniforms = self.accept_uniforms(batch, drafts, target_probs.dtype)
+        uniforms = self.accept_uniforms(batch, drafts)
         accepted, finals = [], []
         for row, num in enumerate(drafts.num_tokens):
             tokens = tuple(drafts.token_ids[row, :num].tolist())

@@ -53,8 +53,8 @@ class _AcceptAll(RejectionVerifier):
 class _UniformIsZero(RejectionVerifier):
     """The uniform of the accept test is the constant 0."""
 
-    def accept_uniforms(self, batch: Batch, drafts: Drafts, dtype: torch.dtype) -> Tensor:
-        return torch.zeros_like(super().accept_uniforms(batch, drafts, dtype))
+    def accept_uniforms(self, batch: Batch, drafts: Drafts) -> Tensor:
+        return torch.zeros_like(super().accept_uniforms(batch, drafts))
 
 
 @plant("accept-ratio-inflated", "huggingface/transformers#47932")
@@ -207,8 +207,8 @@ class _DrawnIdUnmapped:
 class _ReusesDraftUniforms(RejectionVerifier):
     """The accept test uses the very number by which the draft token was drawn."""
 
-    def accept_uniforms(self, batch: Batch, drafts: Drafts, dtype: torch.dtype) -> Tensor:
-        own = super().accept_uniforms(batch, drafts, dtype)
+    def accept_uniforms(self, batch: Batch, drafts: Drafts) -> Tensor:
+        own = super().accept_uniforms(batch, drafts)
         rows = [running.__dict__.get("draft_uniforms") or [] for running in batch.running]
         if not all(len(row) == drafts.width for row in rows) or not drafts.width:
             return own
@@ -228,10 +228,11 @@ class _DrawsByUniform:
     def draw(self, batch: Batch, law: Tensor, is_wanted: Sequence[bool]) -> Tensor:
         if batch.sampling.is_greedy:
             return law.argmax(dim=-1)
-        uniforms = draw_uniforms(batch.streams, DRAFT, [1] * batch.num_rows, dtype=law.dtype)
+        uniforms = draw_uniforms(batch.streams, DRAFT, [1] * batch.num_rows)
         for running, value in zip(batch.running, uniforms.unbind(), strict=True):
             running.__dict__["draft_uniforms"].append(value)
-        return torch.searchsorted(law.cumsum(dim=-1), uniforms, right=True)[:, 0].clamp(max=law.shape[-1] - 1)
+        cumulative = law.cumsum(dim=-1, dtype=uniforms.dtype)
+        return torch.searchsorted(cumulative, uniforms, right=True)[:, 0].clamp(max=law.shape[-1] - 1)
 
 
 FAULTS = plant.faults

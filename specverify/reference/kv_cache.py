@@ -104,9 +104,7 @@ class KVCache:
         used = max(self.lengths)
         self.lengths = [self.lengths[row] for row in rows]
         if len(rows) > self.buffer.shape[2]:
-            wider = self.buffer.new_zeros((*self.buffer.shape[:2], len(rows), *self.buffer.shape[3:]))
-            wider[:, :, :, :, :used] = self.buffer[:, :, torch.tensor(rows), :, :used]
-            self.buffer = wider
+            self.buffer = self.buffer.index_select(2, torch.tensor(rows, device=self.buffer.device))
         else:
             # Only rows that go elsewhere are copied, and only what is in use of them.
             moves = [(place, row) for place, row in enumerate(rows) if row != place]

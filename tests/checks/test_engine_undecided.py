@@ -94,8 +94,8 @@ def test_an_option_without_effect_is_inconclusive():
 
 
 class _SortsUniforms(RejectionVerifier):
-    def accept_uniforms(self, batch, drafts, dtype):
-        return super().accept_uniforms(batch, drafts, dtype).sort(dim=-1).values
+    def accept_uniforms(self, batch, drafts):
+        return super().accept_uniforms(batch, drafts).sort(dim=-1).values
 
 
 def test_what_cannot_be_enumerated_names_the_operation():

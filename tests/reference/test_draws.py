@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from specverify.reference.draws import ACCEPT, DRAFT, FINAL, RequestStreams, draw_tokens, draw_uniforms
@@ -13,9 +14,9 @@ def test_streams_of_one_request_differ() -> None:
     """Draft, accept and final draws never share a number, so their independence is not an assumption."""
     streams = RequestStreams(7, CPU)
 
-    numbers = [torch.rand(64, generator=streams.generator(name)) for name in (DRAFT, ACCEPT, FINAL)]
+    numbers = [streams.uniforms(name, 64) for name in (DRAFT, ACCEPT, FINAL)]
 
-    assert len(torch.cat(numbers).unique()) == 3 * 64
+    assert len({number for stream in numbers for number in stream}) == 3 * 64
 
 
 def test_uniforms_of_a_row_do_not_depend_on_its_neighbours() -> None:
@@ -23,7 +24,7 @@ def test_uniforms_of_a_row_do_not_depend_on_its_neighbours() -> None:
 
     def draw(*others: int) -> list[list[float]]:
         rows = [RequestStreams(seed, CPU) for seed in (5, 6, 7)[: 1 + len(others)]]
-        return [draw_uniforms(rows, ACCEPT, [2, *others], dtype=torch.float64)[0, :2].tolist() for _ in range(2)]
+        return [draw_uniforms(rows, ACCEPT, [2, *others])[0, :2].tolist() for _ in range(2)]
 
     assert draw() == draw(4) == draw(0, 3)
 
@@ -43,6 +44,44 @@ def test_mixed_batch_keeps_the_seeded_rows_numbers() -> None:
     """Seedless neighbours draw from the global generator, not from anybody's stream."""
     seeded = [RequestStreams(5, CPU), RequestStreams(None, CPU)]
 
-    mixed = draw_uniforms(seeded, ACCEPT, [3, 3], dtype=torch.float64)
+    mixed = draw_uniforms(seeded, ACCEPT, [3, 3])
 
-    assert torch.equal(draw_uniforms([RequestStreams(5, CPU)], ACCEPT, [3], dtype=torch.float64)[0], mixed[0])
+    assert torch.equal(draw_uniforms([RequestStreams(5, CPU)], ACCEPT, [3])[0], mixed[0])
+
+
+class _Fixed(RequestStreams):
+    """Every uniform is the same number."""
+
+    def __init__(self, number: float) -> None:
+        super().__init__(0, CPU)
+        self.number = number
+
+    def uniforms(self, stream: str, count: int) -> list[float]:
+        return [self.number] * count
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [1.0, 1.0 + 2**-23, 1.0 - 2**-23])
+def test_no_uniform_draws_a_token_of_probability_zero(dtype: torch.dtype, scale: float) -> None:
+    """At both ends of the uniforms, whatever a law's sum was rounded to, zeros in front and behind stay undrawn."""
+    law = torch.tensor([[0.0, 0.25, 0.0, 0.75, 0.0]], dtype=dtype) * scale
+
+    drawn = [draw_tokens(law, [_Fixed(u)], FINAL, [True]).item() for u in (0.0, 0.2499, 0.2501, 1.0 - 2**-53)]
+
+    assert drawn == [1, 1, 3, 3]
+
+
+def test_seeded_tokens_follow_the_law() -> None:
+    """Equal steps through the uniforms draw every token as often as its probability says, in a batch of any size."""
+    law = torch.tensor([0.1, 0.0, 0.35, 0.55])
+    streams = [_Fixed((step + 0.5) / 1000) for step in range(1000)]
+
+    drawn = draw_tokens(law.expand(1000, 4), streams, DRAFT, [True] * 1000)
+
+    assert torch.bincount(drawn, minlength=4).tolist() == [100, 0, 350, 550]
+
+
+def test_a_law_that_is_broken_still_names_a_token() -> None:
+    """Zeros or NaN all over must not become a token id that no embedding has: the checks are to see the law."""
+    for broken in (torch.zeros(1, 4), torch.full((1, 4), torch.nan)):
+        assert 0 <= draw_tokens(broken, [_Fixed(0.5)], FINAL, [True]).item() < 4

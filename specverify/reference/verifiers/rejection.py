@@ -26,7 +26,7 @@ class RejectionVerifier:
     def verify(self, batch: Batch, drafts: Drafts, target_probs: Tensor) -> Verdict:
         draft_probs = self.draft_probs(drafts, target_probs)
         ratios = self.acceptance_ratios(drafts, draft_probs, target_probs)
-        uniforms = self.accept_uniforms(batch, drafts, ratios.dtype)
+        uniforms = self.accept_uniforms(batch, drafts)
         num_accepted = accepted_prefix((uniforms < ratios) & drafts.is_real())
         law = self.final_law(drafts, draft_probs, target_probs, num_accepted)
         return Verdict(num_accepted, self.draw_final(batch, law), uniforms)
@@ -50,9 +50,9 @@ class RejectionVerifier:
         """The target's law that belongs to each draft token, [rows, k, vocab]: row i is the one before token i."""
         return target_probs[:, :width]
 
-    def accept_uniforms(self, batch: Batch, drafts: Drafts, dtype: torch.dtype) -> Tensor:
-        """One uniform in [0, 1) per draft token, [rows, k], from each request's own accept stream."""
-        return draw_uniforms(batch.streams, ACCEPT, drafts.num_tokens, dtype=dtype)
+    def accept_uniforms(self, batch: Batch, drafts: Drafts) -> Tensor:
+        """One uniform in [0, 1) per draft token, [rows, k], float64, from each request's own accept stream."""
+        return draw_uniforms(batch.streams, ACCEPT, drafts.num_tokens)
 
     def final_law(self, drafts: Drafts, draft_probs: Tensor, target_probs: Tensor, num_accepted: Tensor) -> Tensor:
         """Law of the final token, [rows, vocab]: residual where a draft token was rejected, bonus where none was."""

@@ -31,7 +31,7 @@ class TreeRejectionVerifier(RejectionVerifier):
     def verify(self, batch: Batch, drafts: Drafts, target_probs: Tensor) -> Verdict:
         assert drafts.parents is not None
         draft_probs = self.draft_probs(drafts, target_probs)
-        uniforms = self.accept_uniforms(batch, drafts, target_probs.dtype)
+        uniforms = self.accept_uniforms(batch, drafts)
         first_child, next_sibling = families(drafts.parents, drafts.is_real())
         rows = torch.arange(batch.num_rows, device=target_probs.device)
         law = target_probs[:, 0]
