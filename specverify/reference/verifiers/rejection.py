@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import one_hot, pad
+from torch.nn.functional import one_hot
 
 from specverify.reference.batch import Batch
 from specverify.reference.draws import ACCEPT, FINAL, draw_uniforms
@@ -57,12 +57,13 @@ class RejectionVerifier:
     def final_law(self, drafts: Drafts, draft_probs: Tensor, target_probs: Tensor, num_accepted: Tensor) -> Tensor:
         """Law of the final token, [rows, vocab]: residual where a draft token was rejected, bonus where none was."""
         num_tokens = torch.tensor(list(drafts.num_tokens), device=num_accepted.device)
-        index = torch.arange(len(num_accepted), device=num_accepted.device)
-        # A row of zeros behind the draft laws, so that a row without rejection has something to look up.
-        residual = self.residual_law(
-            pad(draft_probs, (0, 0, 0, 1))[index, num_accepted], target_probs[index, num_accepted]
-        )
         bonus = self.bonus_law(target_probs, num_tokens)
+        if not drafts.width:
+            return bonus
+        index = torch.arange(len(num_accepted), device=num_accepted.device)
+        # A row that accepted everything looks up its last draft law, and drops what comes of it.
+        rejected = num_accepted.clamp(max=drafts.width - 1)
+        residual = self.residual_law(draft_probs[index, rejected], target_probs[index, num_accepted])
         return torch.where((num_accepted == num_tokens)[:, None], bonus, residual)
 
     def residual_law(self, draft_probs: Tensor, target_probs: Tensor) -> Tensor:
