@@ -21,7 +21,14 @@ from specverify.adapters.function_dialect import (
 from specverify.adapters.function_names import NEUTRAL_VALUES
 from specverify.adapters.function_returns import Unreadable, read_output, select_parts
 from specverify.adapters.function_roles import name_of, place_parameters, signature_of
-from specverify.adapters.function_trial import Open, does_without_draft_law, refuses_infinity, settle, takes_two_rows
+from specverify.adapters.function_trial import (
+    Open,
+    does_without_draft_law,
+    does_without_drafts,
+    refusal_of_two_rows,
+    refuses_infinity,
+    settle,
+)
 from specverify.core.capabilities import Capability
 from specverify.core.errors import SubjectCrashed, UsageError
 from specverify.core.randomness import kept_global_randomness
@@ -101,7 +108,10 @@ class FunctionSubject:
             self.takes_trees = self.dialect.takes_trees
             if refuses_infinity(self):
                 self.dialect = replace(self.dialect, finite_logs=True)
-            self.takes_batches = self.dialect.layout != "single" and takes_two_rows(self)
+            self.batch_refusal = refusal_of_two_rows(self) if self.dialect.layout != "single" else ""
+            self.takes_batches = self.dialect.layout != "single" and not self.batch_refusal
+            self.takes_ragged_batches = self.takes_batches and self.dialect.layout == "flat"
+            self.takes_no_drafts = does_without_drafts(self)
             self.draft_law_is_optional = does_without_draft_law(self)
         dialect, roles = self.dialect, set(self.dialect.roles)
         self.dtype = dtype

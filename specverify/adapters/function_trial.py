@@ -12,7 +12,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from specverify.adapters.function_arrays import as_nested
-from specverify.adapters.function_cases import alike_cases, certain_case, trial_cases, whole_step_cases
+from specverify.adapters.function_cases import (
+    alike_cases,
+    certain_case,
+    empty_case,
+    trial_cases,
+    whole_step_cases,
+)
 from specverify.adapters.function_dialect import Dialect, ReturnForm
 from specverify.adapters.function_forms import infer_form, structural_form
 from specverify.adapters.function_kinds import annotated_kinds, kind_pairs, parameter_kinds, rng_kinds
@@ -143,7 +149,9 @@ def _ways(function: Callable[..., Any] | None, base: Dialect, left_open: Open) -
     alone = "uniforms" in base.roles and not {"rng", "seed", "final_uniform"} & set(base.roles)
     uniforms = ("k + 1", "k") if alone else ("k",)
     lengths = base.roles.get("num_draft_tokens", "")
-    for swap, layout, target_rows, num_uniforms in itertools.product(swaps, layouts, rows, uniforms):
+    for swap, layout, target_rows, num_uniforms, is_column in itertools.product(
+        swaps, layouts, rows, uniforms, (True, False) if "bonus_token_id" in base.roles else (False,)
+    ):
         for ids, laws in kind_pairs(function, left_open.kind):
             kinds = parameter_kinds(base, annotated, left_open.kind, ids, laws)
             # A batch may come with one length for all, or with one for each row.
@@ -153,6 +161,7 @@ def _ways(function: Callable[..., Any] | None, base: Dialect, left_open: Open) -
                     yield replace(
                         base, roles=_swapped(base.roles) if swap else base.roles, kinds=kinds | extra, layout=layout,
                         target_rows=target_rows, rng_kind=rng_kind, num_uniforms=num_uniforms,
+                        bonus_is_column=is_column,
                     )  # fmt: skip
 
 
@@ -227,13 +236,24 @@ def does_without_draft_law(subject: FunctionSubject) -> bool:
     return True
 
 
-def takes_two_rows(subject: FunctionSubject) -> bool:
-    """Whether a call on two rows works at all; some functions carry a batch axis that must be 1."""
+def refusal_of_two_rows(subject: FunctionSubject) -> str:
+    """What goes wrong in calls on two rows, empty where nothing does. Some batch axes must be 1."""
     trials = trial_cases(has_draft_law=subject.dialect.takes_draft_law, is_tree=subject.takes_trees)
     one, other = [case for case, _ in trials]
     for seed, cases in enumerate(((one, other), (other, one), (one, one), (other, other))):
         try:
             subject.call_rows(cases, NativeSource(seed))
-        except Exception:
-            return False
-    return True
+        except Exception as error:
+            return f"{type(error).__name__}: {(str(error).strip().splitlines() or ['no message'])[0]}"
+    return ""
+
+
+def does_without_drafts(subject: FunctionSubject) -> bool:
+    """Whether a call without any draft token gives one token of the target's law, as far as a certain case can tell."""
+    if subject.takes_trees or subject.dialect.drafts_itself:
+        return False
+    case, expected = empty_case(has_draft_law=subject.dialect.takes_draft_law)
+    try:
+        return subject.call(case, NativeSource(0)).token_ids == expected.token_ids
+    except Exception:
+        return False
