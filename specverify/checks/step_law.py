@@ -94,7 +94,7 @@ def step_law(subject: Any, context: CheckContext) -> Iterator[Finding]:
         return
     if evidence.crash is not None:
         raise evidence.crash
-    context.worth(_worth(evidence, precision))
+    context.worth(_worth(evidence, precision, batch_refusal=subject.batch_refusal))
 
 
 def _gather(subject: VerifySubject, context: CheckContext) -> _Evidence:
@@ -195,7 +195,7 @@ def _finding(
     )  # fmt: skip
 
 
-def _worth(evidence: _Evidence, precision: Precision) -> str:
+def _worth(evidence: _Evidence, precision: Precision, *, batch_refusal: str) -> str:
     parts, why = [], f"Its law could not be enumerated: {evidence.reason}"
     if evidence.exact:
         largest = max(result.distance.tv for result in evidence.exact)
@@ -213,6 +213,8 @@ def _worth(evidence: _Evidence, precision: Precision) -> str:
         )
     if evidence.lattice is not None and not evidence.lattice.failures:
         parts.append(f"every count right on a lattice of uniforms, {evidence.lattice.num_calls:,} calls. {why}")
+    if batch_refusal:
+        parts.append(f"batches were not judged: a call on two rows ends in {batch_refusal}")
     slow = _acceptance_note(evidence.exact)
     return "; ".join([*parts, slow] if slow else parts)
 
@@ -221,7 +223,7 @@ def _acceptance_note(results: list[StepResult]) -> str:
     """Says where a lossless rule accepts less than it could: correct, but slower than need be."""
     ratios = []
     for scenario, joint in ((result.scenario, result.joint) for result in results):
-        if scenario.is_told and scenario.is_chain and not scenario.drafts_itself:
+        if scenario.is_told and scenario.is_chain and scenario.num_drawn:
             accepted = sum(chance for (drafted, emitted, _), chance in joint.items() if emitted[:1] == drafted[:1])
             ratios.append((accepted, float(acceptance_efficiency(scenario.draft(()), scenario.target(())))))
     got, possible = min(ratios, key=lambda pair: pair[0] - pair[1], default=(1.0, 1.0))

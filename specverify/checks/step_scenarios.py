@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
@@ -36,6 +37,14 @@ _FIVE: Rows = {
     (3,): ((0.2, 0.3, 0.3, 0.1, 0.1), (0.1, 0.1, 0.2, 0.3, 0.3)),
     (4,): ((0.4, 0.2, 0.2, 0.1, 0.1), (0.2, 0.2, 0.1, 0.1, 0.4)),
 }
+# The likeliest draft token is accepted as often as not; the residual is as likely to be token 0 as token 2.
+_FOUR: Rows = {
+    (): ((0.1, 0.6, 0.1, 0.2), (0.3, 0.3, 0.3, 0.1)),
+    (0,): ((0.25, 0.25, 0.25, 0.25), (0.1, 0.4, 0.3, 0.2)),
+    (1,): ((0.3, 0.1, 0.2, 0.4), (0.4, 0.1, 0.1, 0.4)),
+    (2,): ((0.1, 0.2, 0.3, 0.4), (0.2, 0.5, 0.1, 0.2)),
+    (3,): ((0.5, 0.2, 0.2, 0.1), (0.1, 0.3, 0.4, 0.2)),
+}
 # Impossible tokens at both ends of the vocabulary, in drafts that are proposed all the same.
 _ENDS: Rows = {
     (): ((0.4, 0.3, 0.1, 0.2), (0.0, 0.6, 0.4, 0.0)),
@@ -46,6 +55,7 @@ _ENDS: Rows = {
 }
 # Cases repeated without the draft law where a function says that it may be left out.
 _WITHOUT_DRAFT_LAW = 6
+DYADIC = "dyadic laws"
 # Every ratio, residual and sum in here is exact in half precision: a function that is off here is wrong, not rounded.
 _DYADIC: Rows = {
     (): ((0.5, 0.25, 0.25, 0.0), (0.25, 0.25, 0.0, 0.5)),
@@ -72,7 +82,7 @@ def _from_table(name: str, rows: Rows, num_draft_tokens: int) -> Scenario:
 
 def dyadic_scenario() -> Scenario:
     """Laws whose whole arithmetic is exact in half precision."""
-    return _from_table("dyadic laws", _DYADIC, 2)
+    return _from_table(DYADIC, _DYADIC, 2)
 
 
 def chi_square_scenario() -> Scenario:
@@ -87,8 +97,8 @@ def edge_scenarios() -> list[Scenario]:
 
 
 def independence_scenario() -> Scenario:
-    """One draft token, accepted about as often as not."""
-    return _from_table("two tokens", _TWO, 1)
+    """One draft token, accepted as often as not, and a residual that leaves something to draw."""
+    return _from_table("four tokens", _FOUR, 1)
 
 
 def _tree(
@@ -118,17 +128,24 @@ def standard_scenarios() -> list[Scenario]:
         _tree("random laws, draft on a few tokens", 8, 2, 51, support=3),
         _tree("long tails, zeros and flat laws", 8, 2, 61, target=("long-tail", "zeros", "flat"), support=2),
         _tree("random laws, longer draft", 6, 4, 71, support=2),
+        # Sizes at which tables, blocks and narrow types end: more draft tokens, and ids beyond a byte.
+        _tree("eight draft tokens", 3, 8, 72, support=1),
+        _tree("a larger vocabulary, draft on a few tokens", 300, 1, 73, support=2),
     ]
 
 
-def tree_scenarios() -> list[Scenario]:
-    """Trees of candidates, drawn with and without replacement, and chosen without chance; smallest first."""
-    shapes = (((-1, -1), 3), ((-1, -1, -1), 4), ((-1, -1, 0, 0), 3), ((-1, -1, 1, 2), 3))
+def tree_scenarios(*, has_draft_law: bool = True) -> list[Scenario]:
+    """Trees of candidates, drawn with and without replacement, and chosen without chance; smallest first.
+
+    has_draft_law: whether the function is told the draft law. Where it is not, candidates are the likeliest tokens as
+    a rule, and no two siblings hold the same one: rules for such trees count a token once for each sibling.
+    """
+    shapes = (((-1, -1), 3), ((-1, -1, -1), 4), ((-1, -1, 0, 0), 3), ((-1, -1, 1, 2), 3), ((-1, 0, 0, 0), 4))
     scenarios = []
     for number, (parents, vocab_size) in enumerate(shapes):
         tree = ConditionalTree(vocab_size, 81 + number)
-        drafts = tree.draft(91 + number)
-        for with_replacement in (True, False):
+        drafts = tree.draft(91 + number, support=min(3, vocab_size))
+        for with_replacement in (True, False) if has_draft_law else (False,):
             law = _tree_draft(drafts, parents, with_replacement=with_replacement)
             name = f"candidates drawn {'with' if with_replacement else 'without'} replacement"
             scenarios.append(Scenario(name, vocab_size, len(parents), tree, law, parents=parents))
@@ -173,11 +190,13 @@ def scenarios_for(subject: VerifySubject) -> Iterator[Scenario]:
     if subject.draft_law_is_optional:
         for scenario in standard_scenarios()[:_WITHOUT_DRAFT_LAW]:
             yield adapted(replace(scenario, name=f"{scenario.name}, no draft law given", is_told=False), subject)
-    for scenario in tree_scenarios() if subject.takes_trees else ():
+    for scenario in tree_scenarios(has_draft_law=subject.takes_draft_law) if subject.takes_trees else ():
         yield adapted(scenario, subject)
+    if subject.takes_no_drafts:
+        yield adapted(_from_table("no draft tokens", _THREE, 0), subject)
     if subject.takes_batches:
-        for row in (0, 1):
-            yield adapted(_with_neighbour(row), subject)
+        for row, neighbour in itertools.product((0, 1), _neighbours(is_ragged=subject.takes_ragged_batches)):
+            yield adapted(_with_neighbour(neighbour, row), subject)
 
 
 def adapted(scenario: Scenario, subject: VerifySubject) -> Scenario:
@@ -196,7 +215,8 @@ def adapted(scenario: Scenario, subject: VerifySubject) -> Scenario:
     parents, neighbour = scenario.parents, scenario.neighbour
     if subject.takes_trees and parents is None:
         parents = tuple(range(-1, scenario.num_draft_tokens - 1))
-        neighbour = None if neighbour is None else replace(neighbour, parents=parents)
+        if neighbour is not None:
+            neighbour = replace(neighbour, parents=tuple(range(-1, len(neighbour.draft_token_ids) - 1)))
     target = seen(scenario.target)
     given = None
     if subject.is_greedy:
@@ -219,15 +239,23 @@ def _greedy(law: Conditional) -> Conditional:
     return row
 
 
-def _with_neighbour(row: int) -> Scenario:
-    """A batch of two whose other row is decided beforehand: it rejects its first draft and takes token 2.
+def _neighbours(*, is_ragged: bool) -> list[VerifyInput]:
+    """Rows that are decided beforehand: one rejects its first draft and takes token 2, one accepts all it has.
 
-    A function that mixes rows up takes draws, laws or counts from the neighbour; and since the neighbour leaves
-    nothing to chance, the batch costs no more paths than a single row.
+    is_ragged: the second has one draft token only, so that rows do not begin where equal lengths put them.
+    """
+    first, second, third = np.eye(3)
+    rejecting = VerifyInput((0, 1), np.stack([first, second]), np.stack([third, second, first]))
+    if is_ragged:
+        return [rejecting, VerifyInput((0,), first[None], np.stack([first, third]))]
+    return [rejecting, VerifyInput((0, 1), np.stack([first, second]), np.stack([first, second, third]))]
+
+
+def _with_neighbour(neighbour: VerifyInput, row: int) -> Scenario:
+    """A batch of two whose other row leaves nothing to chance.
+
+    A function that mixes rows up takes draws, laws or counts from the neighbour; and since that one is decided
+    beforehand, the batch costs no more paths than a single row.
     """
     scenario = _from_table("a batch of two", _THREE, 2)
-    first, second, third = np.eye(3)
-    neighbour = VerifyInput((0, 1), np.stack([first, second]), np.stack([third, second, first]))
-    return Scenario(
-        "a batch of two", 3, 2, scenario.target, scenario.draft, neighbour=neighbour, row=row
-    )  # fmt: skip
+    return replace(scenario, neighbour=neighbour, row=row)

@@ -26,9 +26,11 @@ class VerifySubject(Protocol):
 
     takes_draft_law: whether the accept rule may use the draft law; if not, each draft must be lossless by itself.
     draft_law_is_optional: it may also be left out. takes_all_uniforms: every draw is handed over. draws_inside: it may
-    draw by itself. decides_only: it only decides how many drafts to accept. dtype: of the laws it is given. law_seen:
-    a law as it gets it. rounded_to: the same function, fed laws that went through a narrower type first. in_float32:
-    the same function fed float32 tensors, None where it takes none.
+    draw by itself. decides_only: it only decides how many drafts to accept. takes_batches, takes_ragged_batches: rows
+    of one length, or of any. batch_refusal: what a call on two rows ended in, where the function has a batch axis but
+    takes no second row. takes_no_drafts: it may be called without any draft token. dtype: of the laws it is given.
+    law_seen: a law as it gets it. rounded_to: the same function, fed laws that went through a narrower type first.
+    in_float32: the same function fed float32 tensors, None where it takes none.
     """
 
     name: str
@@ -37,6 +39,9 @@ class VerifySubject(Protocol):
     draft_law_is_optional: bool
     takes_draft_law: bool
     takes_batches: bool
+    takes_ragged_batches: bool
+    batch_refusal: str
+    takes_no_drafts: bool
     takes_all_uniforms: bool
     takes_trees: bool
     drafts_itself: bool
@@ -189,7 +194,8 @@ class Scenario:
     def size(self) -> str:
         if not self.is_chain:
             return f"vocabulary {self.vocab_size}, draft tree with parents {list(self.parents or ())}"
-        tokens = "one draft token" if self.num_draft_tokens == 1 else f"{self.num_draft_tokens} draft tokens"
+        number = {0: "no", 1: "one"}.get(self.num_draft_tokens, str(self.num_draft_tokens))
+        tokens = f"{number} draft token{'s' if self.num_draft_tokens > 1 else ''}"
         return f"vocabulary {self.vocab_size}, {tokens}"
 
 
