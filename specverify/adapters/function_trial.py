@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 from specverify.adapters.function_arrays import as_nested
 from specverify.adapters.function_cases import (
     alike_cases,
-    certain_case,
-    empty_case,
     trial_cases,
     whole_step_cases,
 )
@@ -24,17 +22,15 @@ from specverify.adapters.function_forms import infer_form, structural_form
 from specverify.adapters.function_kinds import annotated_kinds, kind_pairs, parameter_kinds, rng_kinds
 from specverify.adapters.function_names import FORMS
 from specverify.adapters.function_returns import fields_of
-from specverify.adapters.function_roles import signature_of
 from specverify.core.errors import UsageError
 from specverify.core.types import VerifyInput, VerifyOutput
 from specverify.exact.program import NativeSource, RandomSource
 
 if TYPE_CHECKING:
-    from specverify.adapters.function import FunctionSubject
+    pass
 
 # How many trial cases there are.
 _NUM_TRIALS = 2
-_DRAFT_LAWS = tuple(f"draft_{form}" for form in FORMS)
 
 
 @dataclass(frozen=True)
@@ -194,66 +190,3 @@ def _no_way(name: str, base: Dialect, errors: list[tuple[str, str]]) -> str:
         f"The mapping was {base.describe()}; correct it, or add kind=, batched=, returns= or constants=. "
         "For anything else give call=lambda case, source: ..., which makes the call itself."
     )
-
-
-def refuses_infinity(subject: FunctionSubject) -> bool:
-    """Whether it says itself that log-probabilities must be finite. Any other error on -inf is a finding."""
-    if not any(role.endswith(("_logits", "_logprobs")) for role in subject.dialect.roles):
-        return False
-    case = certain_case(has_draft_law=subject.dialect.takes_draft_law)
-    kept = subject.dialect
-    try:
-        subject.call(case, NativeSource(0))
-    except (ValueError, AssertionError):
-        subject.dialect = replace(kept, finite_logs=True)
-        try:
-            subject.call(case, NativeSource(0))
-        except Exception:
-            return False
-        finally:
-            subject.dialect = kept
-        return True
-    except Exception:
-        return False
-    return False
-
-
-def does_without_draft_law(subject: FunctionSubject) -> bool:
-    """Whether it says that the draft law may be None, and then still does what it must."""
-    names = [name for role, name in subject.dialect.roles.items() if role in _DRAFT_LAWS]
-    parameters = signature_of(subject.function) if subject.function is not None and names else None
-    if parameters is None or names[0] not in parameters:
-        return False
-    parameter = parameters[names[0]]
-    if parameter.default is not None and not any(word in str(parameter.annotation) for word in ("None", "Optional")):
-        return False
-    for seed, (case, expected) in enumerate(trial_cases(has_draft_law=False, is_tree=subject.takes_trees)):
-        try:
-            if subject.call(case, NativeSource(seed)).token_ids != expected.token_ids:
-                return False
-        except Exception:
-            return False
-    return True
-
-
-def refusal_of_two_rows(subject: FunctionSubject) -> str:
-    """What goes wrong in calls on two rows, empty where nothing does. Some batch axes must be 1."""
-    trials = trial_cases(has_draft_law=subject.dialect.takes_draft_law, is_tree=subject.takes_trees)
-    one, other = [case for case, _ in trials]
-    for seed, cases in enumerate(((one, other), (other, one), (one, one), (other, other))):
-        try:
-            subject.call_rows(cases, NativeSource(seed))
-        except Exception as error:
-            return f"{type(error).__name__}: {(str(error).strip().splitlines() or ['no message'])[0]}"
-    return ""
-
-
-def does_without_drafts(subject: FunctionSubject) -> bool:
-    """Whether a call without any draft token gives one token of the target's law, as far as a certain case can tell."""
-    if subject.takes_trees or subject.dialect.drafts_itself:
-        return False
-    case, expected = empty_case(has_draft_law=subject.dialect.takes_draft_law)
-    try:
-        return subject.call(case, NativeSource(0)).token_ids == expected.token_ids
-    except Exception:
-        return False

@@ -19,6 +19,7 @@ from specverify.checks.step_precision import Precision, is_wrong, measured_preci
 from specverify.checks.step_sample import SampledStep, sample_step
 from specverify.checks.step_scenarios import scenarios_for
 from specverify.checks.step_subject import Scenario, VerifySubject
+from specverify.checks.step_temperature import at_another_temperature
 from specverify.core.capabilities import Capability
 from specverify.core.errors import SubjectCrashed
 from specverify.core.outcomes import Finding, Kind
@@ -34,7 +35,10 @@ _MORE_CASES = 4
 
 @dataclass
 class _Evidence:
-    """What the cases of one function gave. finer: see step_halves. crash: what ended them early; those before count."""
+    """What the cases of one function gave. finer: see step_halves. crash: what ended them early; those before count.
+
+    note: something to say of a function that passes.
+    """
 
     exact: list[StepResult] = field(default_factory=list)
     finer: list[StepResult] = field(default_factory=list)
@@ -42,6 +46,7 @@ class _Evidence:
     reason: str = ""
     lattice: LatticeReport | None = None
     crash: SubjectCrashed | None = None
+    note: str = ""
 
 
 _Pair = tuple[StepResult, StepResult | None]
@@ -112,6 +117,9 @@ def _gather(subject: VerifySubject, context: CheckContext) -> _Evidence:
         evidence.exact, _, evidence.crash = _one_by_one(subject, scenarios, context)
         evidence.crash = evidence.crash or crash
     evidence.finer = step_halves.with_finer_draws(subject, evidence.exact)
+    if evidence.exact and not (evidence.reason or evidence.crash):
+        tempered, evidence.note = at_another_temperature(subject)
+        evidence.exact += tempered
     if evidence.crash is not None:
         return evidence
     context.shared["step-not-enumerable"] = evidence.reason
@@ -215,8 +223,8 @@ def _worth(evidence: _Evidence, precision: Precision, *, batch_refusal: str) -> 
         parts.append(f"every count right on a lattice of uniforms, {evidence.lattice.num_calls:,} calls. {why}")
     if batch_refusal:
         parts.append(f"batches were not judged: a call on two rows ends in {batch_refusal}")
-    slow = _acceptance_note(evidence.exact)
-    return "; ".join([*parts, slow] if slow else parts)
+    notes = [note for note in (evidence.note, _acceptance_note(evidence.exact)) if note]
+    return "; ".join([*parts, *notes])
 
 
 def _acceptance_note(results: list[StepResult]) -> str:

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from specverify.checks.step_enumerate import StepResult, enumerate_steps
-from specverify.checks.step_scenarios import DYADIC, adapted, dyadic_scenario
+from specverify.checks.step_scenarios import adapted, dyadic_scenario
 from specverify.checks.step_subject import Scenario, VerifySubject
+from specverify.checks.step_tables import DYADIC
 from specverify.core.errors import SubjectCrashed
 from specverify.exact.errors import NotEnumerable
 

@@ -3,102 +3,42 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specverify.checks.step_subject import Scenario, VerifySubject, tree_paths
+from specverify.checks.step_tables import DYADIC, DYADIC_LAWS, ENDS, FIVE, FOUR, THREE, TWO, from_table, table
 from specverify.core.types import VerifyInput
 from specverify.laws.tree import Conditional, ConditionalTree
 
-Rows: TypeAlias = Mapping[tuple[int, ...], tuple[Sequence[float], Sequence[float]]]
-"""Last token, if any -> draft row and target row."""
-
-# Readable cases come first: where one of them fails, it is the one that is shown.
-_TWO: Rows = {
-    (): ((0.7, 0.3), (0.4, 0.6)),
-    (0,): ((0.5, 0.5), (0.9, 0.1)),
-    (1,): ((0.2, 0.8), (0.3, 0.7)),
-}
-_THREE: Rows = {
-    (): ((0.2, 0.5, 0.3), (0.5, 0.1, 0.4)),
-    (0,): ((0.3, 0.3, 0.4), (0.1, 0.6, 0.3)),
-    (1,): ((0.6, 0.2, 0.2), (0.2, 0.2, 0.6)),
-    (2,): ((0.1, 0.8, 0.1), (0.7, 0.2, 0.1)),
-}
-_FIVE: Rows = {
-    (): ((0.1, 0.2, 0.4, 0.2, 0.1), (0.4, 0.3, 0.15, 0.1, 0.05)),
-    (0,): ((0.2, 0.2, 0.2, 0.2, 0.2), (0.1, 0.1, 0.6, 0.1, 0.1)),
-    (1,): ((0.3, 0.1, 0.1, 0.2, 0.3), (0.1, 0.2, 0.1, 0.5, 0.1)),
-    (2,): ((0.1, 0.1, 0.1, 0.1, 0.6), (0.5, 0.2, 0.1, 0.1, 0.1)),
-    (3,): ((0.2, 0.3, 0.3, 0.1, 0.1), (0.1, 0.1, 0.2, 0.3, 0.3)),
-    (4,): ((0.4, 0.2, 0.2, 0.1, 0.1), (0.2, 0.2, 0.1, 0.1, 0.4)),
-}
-# The likeliest draft token is accepted as often as not; the residual is as likely to be token 0 as token 2.
-_FOUR: Rows = {
-    (): ((0.1, 0.6, 0.1, 0.2), (0.3, 0.3, 0.3, 0.1)),
-    (0,): ((0.25, 0.25, 0.25, 0.25), (0.1, 0.4, 0.3, 0.2)),
-    (1,): ((0.3, 0.1, 0.2, 0.4), (0.4, 0.1, 0.1, 0.4)),
-    (2,): ((0.1, 0.2, 0.3, 0.4), (0.2, 0.5, 0.1, 0.2)),
-    (3,): ((0.5, 0.2, 0.2, 0.1), (0.1, 0.3, 0.4, 0.2)),
-}
-# Impossible tokens at both ends of the vocabulary, in drafts that are proposed all the same.
-_ENDS: Rows = {
-    (): ((0.4, 0.3, 0.1, 0.2), (0.0, 0.6, 0.4, 0.0)),
-    (0,): ((0.25, 0.25, 0.25, 0.25), (0.0, 0.5, 0.5, 0.0)),
-    (1,): ((0.1, 0.2, 0.3, 0.4), (0.0, 0.7, 0.3, 0.0)),
-    (2,): ((0.5, 0.0, 0.0, 0.5), (0.0, 0.1, 0.9, 0.0)),
-    (3,): ((0.25, 0.25, 0.25, 0.25), (0.0, 0.3, 0.7, 0.0)),
-}
+# Cases repeated at another temperature where a function has a parameter for it.
+_TEMPERED = 4
 # Cases repeated without the draft law where a function says that it may be left out.
 _WITHOUT_DRAFT_LAW = 6
-DYADIC = "dyadic laws"
-# Every ratio, residual and sum in here is exact in half precision: a function that is off here is wrong, not rounded.
-_DYADIC: Rows = {
-    (): ((0.5, 0.25, 0.25, 0.0), (0.25, 0.25, 0.0, 0.5)),
-    (0,): ((0.25, 0.25, 0.25, 0.25), (0.125, 0.375, 0.125, 0.375)),
-    (1,): ((0.0, 0.5, 0.5, 0.0), (0.5, 0.25, 0.25, 0.0)),
-    (2,): ((0.25, 0.5, 0.25, 0.0), (0.0, 0.25, 0.25, 0.5)),
-    (3,): ((0.5, 0.0, 0.0, 0.5), (0.25, 0.5, 0.0, 0.25)),
-}
-
-
-def _table(rows: Rows, which: int, *, is_rotated: bool = True) -> Conditional:
-    """A law of the last token only, from a table; deeper prefixes rotate the rows, so that none is met twice."""
-
-    def law(prefix: tuple[int, ...]) -> NDArray[np.float64]:
-        row = np.array(rows[prefix[-1:]][which], dtype=np.float64)
-        return np.roll(row, len(prefix) - 1) if is_rotated and len(prefix) > 1 else row
-
-    return law
-
-
-def _from_table(name: str, rows: Rows, num_draft_tokens: int) -> Scenario:
-    return Scenario(name, len(rows[()][0]), num_draft_tokens, _table(rows, 1), _table(rows, 0))
 
 
 def dyadic_scenario() -> Scenario:
     """Laws whose whole arithmetic is exact in half precision."""
-    return _from_table(DYADIC, _DYADIC, 2)
+    return from_table(DYADIC, DYADIC_LAWS, 2)
 
 
 def chi_square_scenario() -> Scenario:
     """Few continuations, none of them rare: what a chi-square needs."""
-    return _from_table("three tokens", _THREE, 2)
+    return from_table("three tokens", THREE, 2)
 
 
 def edge_scenarios() -> list[Scenario]:
     """Laws that forbid the first and the last token, one and two draft tokens."""
-    law = [_table(_ENDS, which, is_rotated=False) for which in (1, 0)]
+    law = [table(ENDS, which, is_rotated=False) for which in (1, 0)]
     return [Scenario("zeros at both ends", 4, k, law[0], law[1]) for k in (1, 2)]
 
 
 def independence_scenario() -> Scenario:
     """One draft token, accepted as often as not, and a residual that leaves something to draw."""
-    return _from_table("four tokens", _FOUR, 1)
+    return from_table("four tokens", FOUR, 1)
 
 
 def _tree(
@@ -115,11 +55,11 @@ def _tree(
 def standard_scenarios() -> list[Scenario]:
     """Every case, smallest first."""
     return [
-        _from_table("two tokens", _TWO, 1),
-        _from_table("three tokens", _THREE, 1),
-        _from_table("five tokens", _FIVE, 1),
-        _from_table("two tokens", _TWO, 2),
-        _from_table("three tokens", _THREE, 2),
+        from_table("two tokens", TWO, 1),
+        from_table("three tokens", THREE, 1),
+        from_table("five tokens", FIVE, 1),
+        from_table("two tokens", TWO, 2),
+        from_table("three tokens", THREE, 2),
         _tree("zeros in both laws", 4, 1, 11, target=("zeros",), draft=("zeros", "disjoint"), chance=0.8),
         dyadic_scenario(),
         _tree("equal and nearly equal laws", 3, 2, 21, draft=("equal", "near-equal"), chance=0.8),
@@ -193,10 +133,16 @@ def scenarios_for(subject: VerifySubject) -> Iterator[Scenario]:
     for scenario in tree_scenarios(has_draft_law=subject.takes_draft_law) if subject.takes_trees else ():
         yield adapted(scenario, subject)
     if subject.takes_no_drafts:
-        yield adapted(_from_table("no draft tokens", _THREE, 0), subject)
+        yield adapted(from_table("no draft tokens", THREE, 0), subject)
     if subject.takes_batches:
         for row, neighbour in itertools.product((0, 1), _neighbours(is_ragged=subject.takes_ragged_batches)):
             yield adapted(_with_neighbour(neighbour, row), subject)
+
+
+def tempered_scenarios(subject: VerifySubject) -> list[Scenario]:
+    """The first cases, for a function that is called with another temperature."""
+    cases = standard_scenarios()[:_TEMPERED]
+    return [adapted(replace(one, name=f"{one.name}, another temperature"), subject) for one in cases]
 
 
 def adapted(scenario: Scenario, subject: VerifySubject) -> Scenario:
@@ -217,15 +163,19 @@ def adapted(scenario: Scenario, subject: VerifySubject) -> Scenario:
         parents = tuple(range(-1, scenario.num_draft_tokens - 1))
         if neighbour is not None:
             neighbour = replace(neighbour, parents=tuple(range(-1, len(neighbour.draft_token_ids) - 1)))
-    target = seen(scenario.target)
-    given = None
+    target, draft = seen(scenario.target), seen(scenario.draft)
+    given = given_draft = None
     if subject.is_greedy:
         target, given = _greedy(target), target
+    elif subject.temperature != 1.0:
+        target, given = _tempered(target, subject.temperature), target
+        if subject.tempers_draft:
+            draft, given_draft = _tempered(draft, subject.temperature), draft
     return Scenario(
-        scenario.name, scenario.vocab_size, scenario.num_draft_tokens, target, seen(scenario.draft),
+        scenario.name, scenario.vocab_size, scenario.num_draft_tokens, target, draft,
         is_told=scenario.is_told and subject.takes_draft_law, neighbour=neighbour, row=scenario.row, parents=parents,
         drafts_itself=subject.drafts_itself,
-        given=given,
+        given=given, given_draft=given_draft,
     )  # fmt: skip
 
 
@@ -235,6 +185,15 @@ def _greedy(law: Conditional) -> Conditional:
         best = np.zeros_like(full)
         best[int(full.argmax())] = 1.0
         return best
+
+    return row
+
+
+def _tempered(law: Conditional, temperature: float) -> Conditional:
+    def row(prefix: tuple[int, ...]) -> NDArray[np.float64]:
+        powered = law(prefix) ** (1.0 / temperature)
+        tempered: NDArray[np.float64] = powered / powered.sum()
+        return tempered
 
     return row
 
@@ -257,5 +216,5 @@ def _with_neighbour(neighbour: VerifyInput, row: int) -> Scenario:
     A function that mixes rows up takes draws, laws or counts from the neighbour; and since that one is decided
     beforehand, the batch costs no more paths than a single row.
     """
-    scenario = _from_table("a batch of two", _THREE, 2)
+    scenario = from_table("a batch of two", THREE, 2)
     return replace(scenario, neighbour=neighbour, row=row)

@@ -30,7 +30,9 @@ class VerifySubject(Protocol):
     of one length, or of any. batch_refusal: what a call on two rows ended in, where the function has a batch axis but
     takes no second row. takes_no_drafts: it may be called without any draft token. dtype: of the laws it is given.
     law_seen: a law as it gets it. rounded_to: the same function, fed laws that went through a narrower type first.
-    in_float32: the same function fed float32 tensors, None where it takes none.
+    in_float32: the same function fed float32 tensors, None where it takes none. temperature: what it divides the target
+    logits by, and the draft logits where tempers_draft. at_temperature: the same function at another one, None where it
+    has no such parameter.
     """
 
     name: str
@@ -48,6 +50,8 @@ class VerifySubject(Protocol):
     decides_only: bool
     draws_inside: bool
     dtype: str
+    temperature: float
+    tempers_draft: bool
 
     def parts(self, cases: Sequence[VerifyInput], source: RandomSource) -> tuple[Any, ...]: ...
     def read(self, parts: Any, cases: Sequence[VerifyInput]) -> list[VerifyOutput]: ...
@@ -58,6 +62,7 @@ class VerifySubject(Protocol):
     def law_seen(self, law: NDArray[np.float64]) -> NDArray[np.float64]: ...
     def rounded_to(self, dtype: str) -> VerifySubject: ...
     def in_float32(self) -> VerifySubject | None: ...
+    def at_temperature(self, temperature: float, *, divides: str) -> VerifySubject | None: ...
 
 
 def crash(subject: VerifySubject, scenario: Scenario, error: Exception) -> Exception:
@@ -121,7 +126,8 @@ class Scenario:
 
     draft: the law that draft tokens are drawn from and that the function is told of. is_told: whether the function
     is told of it; if not, every draft must be lossless by itself. told: rows [k, vocab] that the function is told
-    instead. given: target laws that the function is given, where it is meant to turn them into `target`. neighbour:
+    instead. given, given_draft: laws that the function is given, where it is meant to turn them into `target` and
+    `draft`. neighbour:
     in a batch, the other row, at the place that `row` leaves. parents: for a draft tree; `draft` is then the law of
     the next token of the tree given those before it in the list. drafts_itself: the function draws the draft tokens.
     """
@@ -136,6 +142,7 @@ class Scenario:
     row: int = 0
     told: NDArray[np.float64] | None = None
     given: Conditional | None = None
+    given_draft: Conditional | None = None
     parents: tuple[int, ...] | None = None
     drafts_itself: bool = False
     _cases: dict[tuple[int, ...], VerifyInput] = field(default_factory=dict, repr=False, compare=False)
@@ -148,7 +155,7 @@ class Scenario:
         if tokens not in self._cases:
             draft = None
             if self.is_told:
-                draft = path_rows(self.draft, tokens)[:-1] if self.told is None else self.told
+                draft = path_rows(self.given_draft or self.draft, tokens)[:-1] if self.told is None else self.told
             law = self.given or self.target
             rows = np.stack([law(path) for path in [(), *tree_paths(tokens, self.parents)]])
             self._cases[tokens] = VerifyInput(tokens, draft, rows, self.parents)
