@@ -6,6 +6,7 @@ rule the function uses. The first way of calling under which that outcome comes 
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -100,7 +101,7 @@ def _try(
         cases = trial_cases(has_draft_law=has_draft_law, is_tree=dialect.takes_trees)
     for seed, (case, expected) in enumerate(cases):
         try:
-            value = call(dialect, case, NativeSource(seed))
+            value = _finished(call(dialect, case, NativeSource(seed)))
         except UsageError as error:
             first_error = first_error or str(error)
         except Exception as error:
@@ -109,6 +110,16 @@ def _try(
         else:
             answers.append((_readable(value), case, expected))
     return answers, "" if answers else first_error
+
+
+def _finished(value: Any) -> Any:
+    """The answer itself. Raises UsageError where it is only the promise of one."""
+    if inspect.iscoroutine(value):
+        value.close()
+        raise UsageError("it is async; give call=lambda case, source: asyncio.run(...)")
+    if inspect.isgenerator(value) or inspect.isasyncgen(value):
+        raise UsageError("it answers with a generator; give call=lambda case, source: list(...)")
+    return value
 
 
 def _readable(value: Any) -> Any:
@@ -187,6 +198,7 @@ def _no_way(name: str, base: Dialect, errors: list[tuple[str, str]]) -> str:
     lines = "".join(f"\n  as {way}: {error}" for error, way in list(shown.items())[:4])
     return (
         f"{name} could not be called in any of the {len(errors)} ways tried.{lines}\n"
-        f"The mapping was {base.describe()}; correct it, or add kind=, batched=, returns= or constants=. "
+        f"The mapping was {base.describe()}; correct it, or add kind=, dtype=, batched=, returns=, constants= or "
+        "arguments=. "
         "For anything else give call=lambda case, source: ..., which makes the call itself."
     )

@@ -72,7 +72,9 @@ _Pair = tuple[StepResult, StepResult | None]
         "verify-first-draft-unchecked", "verify-noise-reused", "verify-point-mass-keeps-draft",
         "verify-tree-siblings-against-target", "verify-tree-siblings-not-renormalised",
         "verify-tree-drawn-siblings-removed", "verify-uniform-in-bfloat16",
-        "verify-uniform-cast-to-bfloat16",
+        "verify-uniform-cast-to-bfloat16", "verify-top-k-by-default", "verify-uniform-buffer-of-four",
+        "verify-greedy-without-drafts", "verify-epsilon-in-ratio", "verify-bonus-behind-a-hole", "verify-ids-in-bytes",
+        "verify-rows-of-one-length", "verify-temperature-twice", "verify-logits-as-log-probs",
     ),
     source="arXiv 2211.17192, appendix A.1; the criterion for any method: completed with tokens from the target, what "
     "a step emits must follow the target's sequence law",
