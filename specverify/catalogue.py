@@ -17,6 +17,7 @@ _MODULES = (
     "specverify.checks.step_edges",
     "specverify.checks.step_form",
     "specverify.checks.step_independence",
+    "specverify.checks.step_generator",
     "specverify.checks.sequence_exact",
     "specverify.checks.sequence_stream",
     "specverify.checks.sequence_joint",

@@ -129,6 +129,7 @@ class FunctionSubject:
             Capability.VERIFY_CALLS: True,
             Capability.DRAFT_PROBS_ARGUMENT: self.takes_draft_law,
             Capability.UNIFORMS_ARGUMENT: "uniforms" in roles,
+            Capability.GENERATOR_ARGUMENT: bool({"rng", "seed"} & roles),
             Capability.BATCH: self.takes_batches,
         }
         self.capabilities = frozenset(capability for capability, is_shown in shown.items() if is_shown)

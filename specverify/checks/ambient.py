@@ -27,8 +27,13 @@ def repeatable(subject: Any, context: CheckContext, *names: str | int) -> Iterat
         return
     seed = context.streams.integer("ambient", *names) % 2**31
     with kept_global_randomness():
-        random.seed(seed)
-        np.random.seed(seed)  # noqa: NPY002
-        if torch := sys.modules.get("torch"):
-            torch.manual_seed(seed)
+        seed_globals(seed)
         yield
+
+
+def seed_globals(seed: int) -> None:
+    """Seeds the global generators of random, numpy and torch, for whoever keeps their states."""
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(seed)

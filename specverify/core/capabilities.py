@@ -12,6 +12,7 @@ class Capability(enum.Enum):
     VERIFY_CALLS = "shows verify calls: the draft tokens and laws they were given, and what they emitted"
     DRAFT_PROBS_ARGUMENT = "takes the draft law as an argument"
     UNIFORMS_ARGUMENT = "takes its uniforms as an argument"
+    GENERATOR_ARGUMENT = "takes a generator or a seed as an argument"
     GENERATE = "generates token ids for requests, with speculation on and off"
     IN_PROCESS_RANDOMNESS = "draws its randomness through torch, numpy or random in this process"
     SCORE = "scores given token ids with the target model (log-probabilities of every token)"

@@ -68,6 +68,11 @@ class _IdsInBytes(BatchedVerifier):
         return torch.where(output >= 0, output.to(torch.uint8).long(), output)
 
 
+class _GeneratorIgnored(BatchedVerifier):
+    def draw(self, mass: Tensor, generator: Generator | None) -> Tensor:
+        return super().draw(mass, None)
+
+
 class FlatVerifier:
     """Token-wise rejection of rows laid end to end, bonus tokens drawn outside, in the style of vLLM."""
 
@@ -152,6 +157,8 @@ FAULTS = (
           "vllm-project/vllm#46533 (placeholders between tokens)", _BonusAfterHole, {"returns": "token_ids"}),
     Fault("verify-ids-in-bytes", "passes token ids through a type of one byte",
           "vllm-project/vllm#13849 (token ids out of the draft's range)", _IdsInBytes),
+    Fault("verify-generator-ignored", "draws the final token from the global generator, not the one it is given",
+          "vllm-project/vllm#6038", _GeneratorIgnored),
     Fault("verify-rows-of-one-length", "takes every row to be as long as the longest", "vllm-project/vllm#35398",
           _RowsOfOneLength),
     Fault("verify-temperature-twice", "divides the target logits by the temperature twice",
