@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def call(capsys, monkeypatch, tmp_path):
     (tmp_path / "void.jsonl").write_text("")
     golden = (Path(__file__).parent.parent.parent / "golden" / "greedy.trace.jsonl").read_text().splitlines()
     (tmp_path / "cut.trace.jsonl").write_text("\n".join(golden[:5]) + "\n")
-    (tmp_path / "version.jsonl").write_text(golden[0].replace('"version":1', '"version":99') + "\n")
+    (tmp_path / "version.jsonl").write_text(re.sub(r'"version":\d+', '"version":99', golden[0]) + "\n")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("precious")
     return run
