@@ -15,7 +15,7 @@ RNG_KINDS = ("numpy", "torch", "python", "function")
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 ELEMENTS = (
     "token_ids", "accepted_token_ids", "accepted_nodes", "num_accepted", "num_emitted", "final_token_id",
-    "accepted_mask", "_",
+    "accepted_mask", "recovered_token_ids", "_",
 )  # fmt: skip
 
 
@@ -23,10 +23,12 @@ ELEMENTS = (
 class ReturnForm:
     """Where the parts of an answer are.
 
-    names: what each part is (see ELEMENTS; "_" is ignored). fields: attribute or key of each part, or empty where
-    the answer is a tuple, or an array whose last axis holds the parts. cut: how padded token ids end: "negative"
-    (placeholders below zero) or "count" (num_accepted or num_emitted says how many). has_prefix: the committed
-    tokens come back in front of the new ones. by_row: the answer is a sequence of one such answer a batch row.
+    names: what each part is (see ELEMENTS). "_" is ignored; "recovered_token_ids" holds the residual token of every
+      position, of which the one at the first rejection counts, and no bonus token.
+    fields: attribute or key of each part, or empty where the answer is a tuple, or an array whose last axis holds the
+      parts. cut: how padded token ids end: "negative" (placeholders below zero) or "count" (num_accepted or
+      num_emitted says how many). has_prefix: the committed tokens come back in front of the new ones. by_row: the
+      answer is a sequence of one such answer a batch row.
     """
 
     names: tuple[str, ...] = ("token_ids",)
@@ -38,7 +40,7 @@ class ReturnForm:
     @property
     def decides_only(self) -> bool:
         """Whether only the accept decisions come back, so that the caller draws the final token."""
-        return not {"token_ids", "final_token_id"} & set(self.names)
+        return not {"token_ids", "final_token_id", "recovered_token_ids"} & set(self.names)
 
 
 @dataclass(frozen=True)

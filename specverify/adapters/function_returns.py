@@ -84,6 +84,9 @@ def read_output(parts: Sequence[Any], form: ReturnForm, case: VerifyInput, row: 
         raise Unreadable("the answer holds neither token ids nor a count of accepted draft tokens")
     if not 0 <= num_accepted <= len(drafts):
         raise Unreadable(f"it says that {num_accepted} of {len(drafts)} draft tokens were accepted")
+    if "recovered_token_ids" in named:
+        recovered = _sequence(named["recovered_token_ids"], row, num_rows)
+        final = _cut_negative(recovered[num_accepted : num_accepted + 1] if num_accepted < len(drafts) else ())
     return VerifyOutput(drafts[:num_accepted] + final, num_accepted)
 
 

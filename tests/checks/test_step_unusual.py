@@ -116,6 +116,23 @@ def test_candidates_of_a_tree_without_a_draft_law_differ():
     assert judged(target_only).outcome is Outcome.PASSED
 
 
+def test_residual_tokens_of_every_position_are_read_at_the_first_rejection():
+    """An accept mask and the recovered token of each position: nothing is drawn where all are accepted."""
+
+    def verify(draft_token_ids, draft_probs, target_probs, rng):
+        places = np.arange(len(draft_token_ids))
+        wanted, drafted = target_probs[places, draft_token_ids], draft_probs[places, draft_token_ids]
+        mass = np.maximum(target_probs[:-1] - draft_probs, 0.0)
+        mass = np.where(mass.sum(axis=1, keepdims=True) > 0.0, mass, target_probs[:-1])
+        recovered = [int(rng.choice(len(row), p=row / row.sum())) for row in mass]
+        return rng.random(len(places)) * drafted < wanted, recovered
+
+    subject = FunctionSubject(verify, name="subject")
+
+    assert subject.dialect.returns.names == ("accepted_mask", "recovered_token_ids")
+    assert judged(verify).outcome is Outcome.PASSED
+
+
 def softmax(logits):
     powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return powers / powers.sum(axis=-1, keepdims=True)
