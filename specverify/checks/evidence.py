@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 from specverify.checks import ambient
 from specverify.checks.registry import CheckContext
 from specverify.core.capabilities import Capability
-from specverify.core.errors import UsageError
 from specverify.core.scenario import Purpose, scenarios_of
 from specverify.core.types import Request, SamplingParams, Trace
+from specverify.trace.returned import returned_traces
 
 GREEDY = SamplingParams(temperature=0.0)
 SAMPLED = SamplingParams()
@@ -106,14 +106,14 @@ def standard_requests(subject: Any, context: CheckContext, sampling: SamplingPar
 
 
 def generate(subject: Any, requests: Sequence[Request], *, speculate: bool) -> tuple[Trace, ...]:
-    """One generate call. Raises UsageError where the adapter returns another number of traces than requests."""
-    traces = tuple(subject.generate(list(requests), speculate=speculate))
-    if len(traces) != len(requests):
-        raise UsageError(
-            f"{subject.name} returned {len(traces)} traces for {len(requests)} requests; "
-            "return one per request, in their order"
-        )
-    return traces
+    """One generate call. Raises SubjectCrashed where what came back is not one sound trace per request."""
+    return returned_traces(subject.name, subject.generate(list(requests), speculate=speculate), requests)
+
+
+def generate_tokens(subject: Any, requests: Sequence[Request], *, speculate: bool) -> tuple[Trace, ...]:
+    """As generate, while the engine is enumerated: only tokens and counts are judged then, and no law is touched."""
+    made = subject.generate(list(requests), speculate=speculate)
+    return returned_traces(subject.name, made, requests, with_laws=False)
 
 
 def quiet(subject: Any) -> Any:
