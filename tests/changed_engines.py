@@ -35,3 +35,20 @@ def dies(**options: Any) -> Any:
             raise RuntimeError("out of memory")
 
     return Dying()
+
+
+def dies_at_the_second_request(**options: Any) -> Any:
+    subject = reference_subject(**options)
+
+    class Dying:
+        name = "dying"
+        capabilities = subject.capabilities
+        num_calls = 0
+
+        def generate(self, requests: Any, *, speculate: bool) -> Any:
+            self.num_calls += 1
+            if self.num_calls > 1:
+                raise RuntimeError("out of memory")
+            return subject.generate(requests, speculate=speculate)
+
+    return Dying()

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from specverify.core.errors import UsageError
+from specverify.core.errors import SubjectCrashed, UsageError
 
 app = typer.Typer(
     name="specverify",
@@ -23,6 +23,8 @@ app = typer.Typer(
 JsonOption = Annotated[Path | None, typer.Option("--json", help="Write the report as JSON to this file.")]
 HtmlOption = Annotated[Path | None, typer.Option("--html", help="Write the report as one HTML page to this file.")]
 SeedOption = Annotated[int, typer.Option(help="Root of every random stream of the run.")]
+
+JobsOption = Annotated[int, typer.Option(min=0, help="Processes; 0 is one per core.")]
 
 
 @app.command()
@@ -46,7 +48,10 @@ def check(
     option: Annotated[
         list[str] | None, typer.Option(help="KEY=VALUE for the engine or factory; may be repeated.")
     ] = None,
-    jobs: Annotated[int, typer.Option(help="Processes; 0 is one per core.")] = 0,
+    jobs: JobsOption = 0,
+    salvage: Annotated[
+        bool, typer.Option("--salvage", help="Of a trace file that was cut short, judge the whole traces.")
+    ] = False,
     json_file: JsonOption = None,
     html_file: HtmlOption = None,
 ) -> None:
@@ -62,7 +67,8 @@ def check(
     raise typer.Exit(
         run_check(
             subject, select=select or None, seed=seed, alpha=alpha, effort=effort, profile=profile,
-            known_failures=known_failures, options=options, jobs=jobs, json_file=json_file, html_file=html_file,
+            known_failures=known_failures, options=options, jobs=jobs, salvage=salvage, json_file=json_file,
+            html_file=html_file,
         )
     )  # fmt: skip
 
@@ -115,7 +121,7 @@ def selftest(
     select: Annotated[
         list[str] | None, typer.Option(help="Fault or subject name, or wildcard; may be repeated.")
     ] = None,
-    jobs: Annotated[int, typer.Option(help="Processes; 0 is one per core.")] = 0,
+    jobs: JobsOption = 0,
 ) -> None:
     """Prove the checks: every planted fault must be caught, every correct subject left alone."""
     _one_thread_each()
@@ -209,12 +215,17 @@ def _one_thread_each() -> None:
 
 
 def main() -> None:
-    """Entry point. What the user can fix ends in one sentence and status 2, like the parser's own errors."""
+    """Entry point. What the user can fix ends in one sentence and status 2, like the parser's own errors; a subject
+    that raises outside a check, in one that names it, and status 4 as within one.
+    """
     try:
         app()
     except UsageError as error:
         typer.echo(f"specverify: {error}", err=True)
         sys.exit(2)
+    except SubjectCrashed as error:
+        typer.echo(f"specverify: {error}", err=True)
+        sys.exit(4)
     except BrokenPipeError:
         sys.exit(0)
 

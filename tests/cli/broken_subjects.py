@@ -52,6 +52,31 @@ def returns_too_few() -> Any:
     return ReturnsTooFew()
 
 
+def has_no_gpu() -> Any:
+    """The factory itself raises."""
+    raise RuntimeError("no GPU here")
+
+
+class DeclaresNames(_Engine):
+    """Names of capabilities in place of the members."""
+
+    capabilities = frozenset({"GENERATE", "TRACE"})  # type: ignore[assignment]
+
+
+def declares_names() -> Any:
+    return DeclaresNames()
+
+
+def wants_a_model(model: Any) -> Any:
+    """A factory whose parameter is not called probe."""
+    return Raises()
+
+
+def verify(draft_token_ids: Any, draft_probs: Any, target_probs: Any, rng: Any) -> list[int]:
+    """A verify function like any other."""
+    return [0]
+
+
 def ambiguous(first: Any, second: Any, third: Any) -> list[int]:
     """A verify function whose parameters say nothing."""
     return [0]
