@@ -11,7 +11,7 @@ from typing import Any
 
 from specverify import catalogue
 from specverify.checks.registry import Check, CheckContext, Inconclusive
-from specverify.core.capabilities import Capability
+from specverify.core.capabilities import Capability, checked_capabilities, for_others
 from specverify.core.crashes import crash_sentence
 from specverify.core.errors import UsageError
 from specverify.core.outcomes import CheckResult, Finding, Kind, Outcome, Report
@@ -62,6 +62,8 @@ def run_checks(
     for check_id in (*known, *required):
         catalogue.check_by_id(check_id)
     todo = list(subjects) if isinstance(subjects, (list, tuple)) else [subjects]
+    for subject in todo:
+        checked_capabilities(subject)
     share = alpha / max(1, alpha_shares or num_statistical(chosen, todo))
     started = time.perf_counter()
     results: list[CheckResult] = []
@@ -108,6 +110,8 @@ def _judge(one: Check, subject: Any, context: CheckContext) -> CheckResult:
 
     missing = one.missing(subject.capabilities)
     if missing:
+        context.figures["missing"] = sorted(capability.name for capability in missing)
+        context.figures["for_others"] = for_others(missing, frozenset(subject.capabilities))
         return result(Outcome.UNSUPPORTED, reason=_missing_sentence(subject.name, missing))
     left_out = getattr(subject, "left_out", {}).get(one.id)
     if left_out:

@@ -37,7 +37,23 @@ def resolve_subjects(spec: str, *, options: Options | None = None, salvage: bool
 
         _no_options(spec, "a trace file", given)
         return recorded_subjects(Path(spec), salvage=salvage)
-    raise UsageError(
+    raise _names_nothing(spec)
+
+
+def require_named(spec: str) -> None:
+    """Raises what resolve_subjects would where spec names nothing, without building an engine.
+
+    For processes that only hand work to others.
+    """
+    if spec in _BUILT_IN or Path(spec).exists():
+        return
+    if ":" not in spec:
+        raise _names_nothing(spec)
+    load_attribute(spec)
+
+
+def _names_nothing(spec: str) -> UsageError:
+    return UsageError(
         f"{spec!r} names nothing to check; give one of {', '.join(_BUILT_IN)}, MODULE:FACTORY (an engine), "
         "MODULE:FUNCTION (a verify function), or a trace file that exists"
     )
@@ -109,7 +125,7 @@ def _factory_hint(found: Any) -> str:
     except (TypeError, ValueError):
         return ""
     return (
-        f". If it makes an engine: a factory needs no argument, except perhaps one called probe (given the probe "
+        f"\nIf it makes an engine: a factory needs no argument, except perhaps one called probe (given the probe "
         f"checkpoint pair), and this one needs {', '.join(required)}; give it defaults, or call it probe"
     )
 

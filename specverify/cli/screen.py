@@ -12,7 +12,8 @@ from rich.text import Text
 
 from specverify.core.outcomes import CheckResult, Outcome, Report
 from specverify.report.json import report_as_dict, write_json
-from specverify.report.text import render_result, render_summary
+from specverify.report.text import render_result, render_summary, wrapped
+from specverify.report.unsupported import unsupported_text
 from specverify.runner import Monitor
 
 STYLES = {
@@ -70,9 +71,11 @@ class Screen:
             for result in own:
                 if result.outcome is not Outcome.UNSUPPORTED or result.check_id in report.required:
                     self.out.print(coloured(result))
-            skipped = sum(1 for result in own if result.outcome is Outcome.UNSUPPORTED)
-            if skipped:
-                self.out.print(Text(f"unsupported  {skipped} checks need abilities it does not declare", style="dim"))
+            # Those of a profile were printed one by one above.
+            rest = [r.figures for r in own if r.outcome is Outcome.UNSUPPORTED and r.check_id not in report.required]
+            if rest:
+                text = "\n".join(wrapped(f"unsupported  {unsupported_text(rest)}", indent="", hanging="    "))
+                self.out.print(Text(text, style="dim"))
             self.out.print()
         self.out.print(render_summary(report))
 

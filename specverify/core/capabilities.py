@@ -39,6 +39,21 @@ class Capability(enum.Enum):
     LOSSY_BY_DESIGN = "declares itself lossy by design, and says why"
 
 
+_FUNCTION = frozenset({Capability.VERIFY, Capability.VERIFY_CALLS})
+
+
+def for_others(missing: frozenset[Capability], declared: frozenset[Capability]) -> str:
+    """What a check is for that lacks these abilities of a subject of another kind; empty where it could declare them.
+
+    A verify function cannot declare TRACE, nor a trace file that it generates.
+    """
+    if missing & _FUNCTION:
+        return "verify functions"
+    if Capability.LOSSY_BY_DESIGN in missing:
+        return "modes that are lossy by design"
+    return "engines" if Capability.GENERATE in missing or declared & _FUNCTION else ""
+
+
 def checked_capabilities(subject: Any) -> frozenset[Capability]:
     """What the subject declares. Raises UsageError for anything that is no Capability.
 

@@ -114,6 +114,14 @@ POOL = "MemoryError: the pool is empty (raised at "
 SUBJECTS_THAT_RAISE = [
     (("check", f"{BROKEN}:raises", "--select", "tokens.at-most-max-tokens"), POOL),
     (("check", f"{BROKEN}:returns_too_few", "--select", "tokens.at-most-max-tokens"), "0 traces for"),
+    (
+        ("check", f"{BROKEN}:knows_eight_tokens", "--select", "greedy.on-equals-off"),
+        "made up, since the adapter brings none: if the engine knows no such tokens, set `prompts` (and `vocab_size`)",
+    ),
+    (
+        ("check", f"{BROKEN}:records_nothing_sound", "--select", "draft.declared-law-sampled"),
+        "Step.target_probs[0] of request 0, step 0 does not sum to 1 (sum -111): are these log-probabilities?",
+    ),
     (("check", f"{BROKEN}:has_no_gpu"), f"{BROKEN}:has_no_gpu raised {RAISES}"),
     (("record", f"{BROKEN}:has_no_gpu", "TMP/recipe.toml"), RAISES),
     (("record", f"{BROKEN}:raises", "TMP/recipe.toml"), f"broken engine, asked for request 0, raised {POOL}"),
@@ -178,6 +186,29 @@ def test_the_command_after_an_explanation_judges_something(call, check_id):
 
     assert status == 0
     assert call(*following[1:])[0] in (0, 1)
+
+
+def test_prompts_stay_within_a_vocabulary_that_is_told(call):
+    """However small it is."""
+    assert call("check", f"{BROKEN}:says_eight_tokens", "--select", "greedy.on-equals-off")[0] == 0
+
+
+def test_what_would_unlock_the_rest_is_said_once(call):
+    """By ability; checks of the profile were printed one by one, and those for other subjects need nothing."""
+    _, text = call("check", f"{BROKEN}:says_eight_tokens", "--profile", "engine-1")
+    words = " ".join(text.split())
+    counted = int(re.search(r"unsupported (\d+) checks: \d+ for verify functions", words)[1])
+    listed = len(re.findall(r"^unsupported  [a-z]+\.", text, re.MULTILINE))
+
+    assert f"{counted + listed} unsupported in" in words
+    assert "TRACE to unlock 2" in words
+
+
+def test_one_check_is_no_plural(call):
+    """English."""
+    _, text = call("check", f"{BROKEN}:says_eight_tokens", "--select", "seed.repeats")
+
+    assert "unsupported  1 check: declare SEED to unlock 1" in text
 
 
 def test_an_unknown_command_is_the_parsers_business(call):
