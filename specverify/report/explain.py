@@ -20,7 +20,7 @@ def explanation(one: Check) -> str:
     parts = [one.id, f"  {one.claim}", "", f"Kind      {_KIND[one.kind]}"]
     parts.append("Needs     a subject that " + "; ".join(sorted(c.value for c in one.needs)))
     if one.exercised_by:
-        wanted = "; ".join(f"at least {c.at_least} {c.counter.replace('-', ' ')}" for c in one.exercised_by)
+        wanted = "; ".join(condition.wanted for condition in one.exercised_by)
         parts.append(f"A pass    needs {wanted}; otherwise it is inconclusive")
     parts.append("Catches   " + _filled(one.catches))
     parts.append(f"Source    {one.source}")
