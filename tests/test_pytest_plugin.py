@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from specverify import catalogue
@@ -10,6 +12,7 @@ from specverify.adapters.reference import reference_engine
 # pytester takes modules away that a run in this process imported, and torch does not survive a second import.
 catalogue.all_checks()
 reference_engine()
+GOLDEN = Path(__file__).parent.parent / "golden"
 
 SUITE = """
 from specverify import parametrize_with_checks
@@ -45,6 +48,19 @@ def make():
 @parametrize_with_checks({"mine": make}, select=["tokens.at-most-max-tokens"])
 def test_speculation(subject, check):
     check(subject)
+"""
+DIES = """
+from specverify.core.capabilities import Capability
+
+class Engine:
+    name = "dying"
+    capabilities = frozenset({Capability.GENERATE, Capability.TRACE})
+
+    def generate(self, requests, *, speculate):
+        raise RuntimeError("out of memory")
+
+def make():
+    return Engine()
 """
 ENGINE = """
 from specverify.core.capabilities import Capability
@@ -146,6 +162,18 @@ def test_an_engine_that_cannot_be_built_under_xdist_is_an_error_of_the_collectio
     assert result.ret != 0
     result.stdout.fnmatch_lines(["*engines:make raised RuntimeError: no GPU here*"])
     result.stdout.no_fnmatch_line("*INTERNALERROR*")
+
+
+def test_an_engine_that_dies_in_a_replay_fails_its_golden_traces(pytester):
+    """A trace that did not repeat has not passed."""
+    pytester.makepyfile(engines=DIES)
+    result = pytester.runpytest_inprocess(
+        "-p", "no:cacheprovider", str(GOLDEN.parent / "properties" / "test_golden.py"), "--engine", "engines:make",
+        "--golden", str(GOLDEN),
+    )  # fmt: skip
+
+    assert result.parseoutcomes()["failed"] == 3
+    result.stdout.fnmatch_lines(["*asked for request 0, raised RuntimeError: out of memory*"])
 
 
 def test_the_rerun_line_has_the_options_of_the_engine(pytester):

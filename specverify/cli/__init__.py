@@ -9,16 +9,32 @@ from typing import Annotated
 
 import typer
 
+from specverify import __version__
 from specverify.core.errors import SubjectCrashed, UsageError
 
 app = typer.Typer(
     name="specverify",
-    help="Does speculative decoding really change nothing? Judges engines, verify functions and traces.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        typer.echo(f"specverify {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Does speculative decoding really change nothing? Judges engines, verify functions and traces."""
+
 
 JsonOption = Annotated[Path | None, typer.Option("--json", help="Write the report as JSON to this file.")]
 HtmlOption = Annotated[Path | None, typer.Option("--html", help="Write the report as one HTML page to this file.")]
@@ -133,7 +149,7 @@ def selftest(
 @app.command()
 def probe(
     directory: Annotated[Path, typer.Argument(help="Folder for the checkpoint pair; made if missing.")],
-    seed: Annotated[int | None, typer.Option(help="Another pair than the default one.")] = None,
+    seed: Annotated[int, typer.Option(help="Which pair; the default one is what golden traces and docs mean.")] = 3,
 ) -> None:
     """Write a tiny target and draft checkpoint whose exact law is known, to load in any engine."""
     from specverify.cli.catalogue import print_probe

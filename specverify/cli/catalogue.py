@@ -9,6 +9,7 @@ from rich.text import Text
 
 from specverify.catalogue import all_checks, check_by_id
 from specverify.checks.registry import Check
+from specverify.cli.screen import Screen
 from specverify.golden import DECISIONS_REPEAT_CHECK
 from specverify.report.explain import explanation
 from specverify.report.json import write_json
@@ -54,11 +55,12 @@ def _next_command(one: Check) -> str:
     return f"specverify check {one.catches[0]} --select {one.id}    (a planted fault: see it fail)"
 
 
-def print_probe(directory: Path, seed: int | None) -> None:
+def print_probe(directory: Path, seed: int) -> None:
     """Writes the probe pair and says what it is good for."""
     from specverify.probe import summary, write_probe
 
-    pair = write_probe(directory) if seed is None else write_probe(directory, seed=seed)
+    with Screen().status(f"writing {directory}, and measuring what it shows (about 15 s)"):
+        pair = write_probe(directory, seed=seed)
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"target  {pair.target_dir}")
     console.print(f"draft   {pair.draft_dir}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,11 +49,12 @@ class Screen:
 
     @contextlib.contextmanager
     def status(self, text: str) -> Iterator[None]:
-        """Shows text with a spinner while the block runs."""
+        """Shows text with a spinner while the block runs; as a line where there is no terminal."""
         if self.err.is_terminal:
             with self.err.status(text):
                 yield
         else:
+            self.err.print(text, soft_wrap=True)
             yield
 
     def expect(self, num_checks: int) -> None:
@@ -87,7 +90,7 @@ class Screen:
         if html_file is not None:
             from specverify.report.html import write_html
 
-            write_html(report, html_file)
+            write_html(report, html_file, command=shlex.join(["specverify", *sys.argv[1:]]))
         self.print_next(next_command)
 
     def print_next(self, command: str) -> None:

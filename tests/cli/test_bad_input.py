@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from specverify import __version__
+from specverify.catalogue import check_by_id
 from specverify.cli import main
 from specverify.report.commands import check_command
 
@@ -65,6 +67,7 @@ WRONG_CALLS = [
     (("record", "reference", "TMP/key.toml"), "eos is unknown; there are prompt_token_ids, max_new_tokens, seed"),
     (("record", f"{BROKEN}:raises", "TMP/options.toml"), "(the options come from [engine] of"),
     (("check", "reference", "--select", "kv.no-such"), "no check is called 'kv.no-such'"),
+    (("check", "reference", "--select", "kv"), "no check is called 'kv'; `specverify list` shows all"),
     (("check", "reference", "--alpha", "2"), "--alpha is 2"),
     (("check", "reference", "--effort", "0"), "--effort is 0"),
     (("check", "reference", "--profile", "engine-99"), "no profile is called 'engine-99'"),
@@ -209,6 +212,45 @@ def test_one_check_is_no_plural(call):
     _, text = call("check", f"{BROKEN}:says_eight_tokens", "--select", "seed.repeats")
 
     assert "unsupported  1 check: declare SEED to unlock 1" in text
+
+
+def test_a_negative_number_of_processes_is_refused(call):
+    """By the parser."""
+    status, text = call("check", "golden/greedy.trace.jsonl", "--jobs", "-3")
+
+    assert status == 2
+    assert "--jobs" in text
+
+
+def test_after_playing_a_file_that_was_cut_short_the_next_command_works(call):
+    """It says --salvage."""
+    _, text = call("play", "TMP/whole-and-cut.trace.jsonl", "--out", "TMP/play.html")
+    following = text.split("Next  ")[1].split()
+
+    assert "--salvage" in following
+    assert call(*following[1:])[0] in (0, 3)
+
+
+def test_the_version_can_be_asked(call):
+    """For bug reports."""
+    assert call("--version") == (0, f"specverify {__version__}\n")
+
+
+def test_names_of_faults_are_not_broken_in_an_explanation(call):
+    """They are copied into commands."""
+    _, text = call("explain", "lossless.step-law")
+
+    names = text.split("Catches   ")[1].split("Source")[0].replace(",", " ").split()
+    assert set(names) == set(check_by_id("lossless.step-law").catches)
+
+
+def test_the_page_says_which_version_wrote_it_when_and_on_which_command(call, tmp_path):
+    """Whoever is sent the page can repeat it."""
+    call("check", "golden/greedy.trace.jsonl", "--html", "TMP/report.html")
+    page = (tmp_path / "report.html").read_text()
+
+    assert f"specverify {__version__}, 20" in page
+    assert "specverify check golden/greedy.trace.jsonl --html" in page
 
 
 def test_an_unknown_command_is_the_parsers_business(call):
