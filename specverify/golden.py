@@ -108,12 +108,12 @@ def replay_file(file: Path, *, engine: str = "", probs_tolerance: float = PROBS_
         return Report([crashed], seed=0, alpha=DEFAULT_ALPHA, seconds=time.perf_counter() - started)
     compared = _compared(file, spec, golden, now, probs_tolerance)
     judged = run_checks(
-        RecordedSubject(f"{file} (replayed)", now),
-        checks=[one for one in all_checks() if one.needs <= _TRACE_ONLY],
-        rerun=_replay(file, spec),
+        RecordedSubject(f"{file} (replayed)", now), checks=[one for one in all_checks() if one.needs <= _TRACE_ONLY]
     )
     # The replay's own findings matter only as findings: what a few recorded requests do not exercise is no news.
-    findings = [result for result in judged.results if result.outcome in (Outcome.FAILED, Outcome.CRASHED)]
+    wrong = (Outcome.FAILED, Outcome.CRASHED)
+    rerun = _replay(file, spec)
+    findings = [replace(result, rerun=rerun) for result in judged.results if result.outcome in wrong]
     return Report([compared, *findings], seed=0, alpha=DEFAULT_ALPHA, seconds=time.perf_counter() - started)
 
 

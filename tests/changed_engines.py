@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from specverify.reference.engine import ReferenceEngine
 from specverify.reference.subject import Parts, reference_subject
 
 
@@ -22,6 +23,17 @@ def unchanged(**options: Any) -> Any:
 
 def wrong_draft_law(**options: Any) -> Any:
     return reference_subject(parts=Parts(proposer_mixin=DeclaresAtTemperatureOne), **options)
+
+
+class _KeepsRejectedRows(ReferenceEngine):
+    """After a rejection one rejected row stays in the target's cache."""
+
+    def rows_to_keep(self, row: int, running: Any) -> int:
+        return min(running.newest_position + 1, self.cached.cache.lengths[row])
+
+
+def keeps_rejected_rows(**options: Any) -> Any:
+    return reference_subject(parts=Parts(engine_class=_KeepsRejectedRows), **options)
 
 
 def dies(**options: Any) -> Any:

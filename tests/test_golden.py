@@ -44,17 +44,25 @@ def test_a_changed_draft_law_is_named_as_the_first_difference(recipe):
     """The text may differ later; what is named is the component that changed first."""
     path = record("tests.changed_engines:unchanged", recipe)
 
-    (result,) = [
-        one
-        for one in replay_file(path, engine="tests.changed_engines:wrong_draft_law").results
-        if one.check_id == "golden.decisions-repeat"
-    ]
+    results = replay_file(path, engine="tests.changed_engines:wrong_draft_law").results
+    (result,) = [one for one in results if one.check_id == "golden.decisions-repeat"]
 
     assert result.outcome is Outcome.FAILED
     message = render_result(result)
     marked = next(line for line in message.splitlines() if "first difference" in line)
     assert "draft probs" in marked
     assert "--update" in message
+
+
+def test_what_is_wrong_on_the_replay_itself_names_a_command_that_there_is(recipe):
+    """A replay is repeated by a replay, which selects no checks."""
+    path = record("tests.changed_engines:unchanged", recipe)
+
+    results = replay_file(path, engine="tests.changed_engines:keeps_rejected_rows").results
+
+    assert "kv.rejected-rows-dropped" in {one.check_id for one in results}
+    commands = {one.rerun.splitlines()[0] for one in results}
+    assert commands == {f"specverify replay {path} --engine tests.changed_engines:keeps_rejected_rows"}
 
 
 def test_an_existing_trace_is_replaced_only_on_purpose(recipe):
