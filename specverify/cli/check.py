@@ -10,7 +10,7 @@ from specverify.adapters.resolve import resolve_subjects
 from specverify.catalogue import select as select_checks
 from specverify.cli.screen import Screen
 from specverify.core.errors import UsageError
-from specverify.core.outcomes import Report
+from specverify.core.outcomes import Outcome, Report
 from specverify.known_failures import read_known_failures
 from specverify.parallel import run_on_cores
 from specverify.profiles import profile as profile_ids
@@ -66,6 +66,8 @@ def _may_be_specimen(subject: str) -> bool:
 def _next_command(report: Report, subject: str, options: Mapping[str, Any], rerun: str, html_file: Path | None) -> str:
     """One obvious next command."""
     failed = [result for result in report.results if result.is_new_failure]
+    if not failed and report.count(Outcome.CRASHED) and html_file is None:
+        return f"{rerun} --html report.html    (has the tracebacks)"
     if failed or report.undecided:
         return f"specverify explain {(failed or report.undecided)[0].check_id}"
     if subject == "transformers" and "assistant_ensemble_weight" not in options:

@@ -73,7 +73,7 @@ def _view(result: CheckResult) -> Mapping[str, Any]:
         "outcome": result.outcome.value,
         "claim": result.claim,
         "text": result.worth if result.outcome is Outcome.PASSED else result.reason,
-        "message": render_result(result) if result.outcome is Outcome.FAILED else "",
+        "message": render_result(result) if result.outcome is Outcome.FAILED else result.figures.get("traceback", ""),
         "more": [_finding_view(finding) for finding in result.findings],
         "figures": _figures(result.figures),
         "seconds": f"{result.seconds:.1f}",

@@ -19,9 +19,10 @@ def unsupported_text(figures: Sequence[Mapping[str, Any]]) -> str:
     groups = Counter(tuple(one["missing"]) for one in figures if one.get("missing") and not one.get("for_others"))
     if groups:
         ranked = sorted(groups.items(), key=lambda item: (len(item[0]), -item[1], item[0]))
-        shown = [f"{_joined(names)} to unlock {count}" for names, count in ranked[:_MOST_GROUPS]]
+        first, *others = ranked[:_MOST_GROUPS]
+        shown = [f"{_joined(first[0])} to unlock {first[1]}", *(f"{_joined(names)} {count}" for names, count in others)]
         rest = sum(count for _, count in ranked[_MOST_GROUPS:])
-        parts.append("declare " + ", ".join(shown) + (f", more for the other {rest}" if rest else ""))
+        parts.append("declare " + ", ".join(shown) + (f", more of them for the other {rest}" if rest else ""))
     excused = sum(1 for one in figures if not one.get("missing"))
     if excused:
         parts.append(f"{excused} left out by the subject itself")

@@ -191,6 +191,16 @@ def test_the_command_after_an_explanation_judges_something(call, check_id):
     assert call(*following[1:])[0] in (0, 1)
 
 
+def test_after_a_crash_comes_the_report_with_the_traceback(call, tmp_path):
+    """Whatever else was undecided."""
+    _, text = call("check", f"{BROKEN}:raises")
+    following = text.split("Next  ")[1]
+
+    assert following.startswith(f"specverify check {BROKEN}:raises --html report.html")
+    call("check", f"{BROKEN}:raises", "--html", "TMP/report.html")
+    assert "Traceback" in (tmp_path / "report.html").read_text()
+
+
 def test_prompts_stay_within_a_vocabulary_that_is_told(call):
     """However small it is."""
     assert call("check", f"{BROKEN}:says_eight_tokens", "--select", "greedy.on-equals-off")[0] == 0
@@ -204,7 +214,7 @@ def test_what_would_unlock_the_rest_is_said_once(call):
     listed = len(re.findall(r"^unsupported  [a-z]+\.", text, re.MULTILINE))
 
     assert f"{counted + listed} unsupported in" in words
-    assert "TRACE to unlock 2" in words
+    assert "TOKENIZER to unlock 4, TRACE 2," in words
 
 
 def test_one_check_is_no_plural(call):
