@@ -24,6 +24,7 @@ from specverify.runner import run_checks
 _FAULT_MODULES = (
     "specverify.faults.verify",
     "specverify.faults.verify_trees",
+    "specverify.faults.verify_unusual",
     "specverify.faults.engine",
     "specverify.faults.tokenizer",
 )

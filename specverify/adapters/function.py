@@ -21,7 +21,14 @@ from specverify.adapters.function_dialect import (
 from specverify.adapters.function_names import NEUTRAL_VALUES
 from specverify.adapters.function_returns import Unreadable, read_output, select_parts
 from specverify.adapters.function_roles import name_of, place_parameters, signature_of
-from specverify.adapters.function_trial import Open, does_without_draft_law, refuses_infinity, settle, takes_two_rows
+from specverify.adapters.function_sampling import own_temperature
+from specverify.adapters.function_trial import Open, settle
+from specverify.adapters.function_trial_abilities import (
+    does_without_draft_law,
+    does_without_drafts,
+    refusal_of_two_rows,
+    refuses_infinity,
+)
 from specverify.core.capabilities import Capability
 from specverify.core.errors import SubjectCrashed, UsageError
 from specverify.core.randomness import kept_global_randomness
@@ -101,9 +108,16 @@ class FunctionSubject:
             self.takes_trees = self.dialect.takes_trees
             if refuses_infinity(self):
                 self.dialect = replace(self.dialect, finite_logs=True)
-            self.takes_batches = self.dialect.layout != "single" and takes_two_rows(self)
+            self.batch_refusal = refusal_of_two_rows(self) if self.dialect.layout != "single" else ""
+            self.takes_batches = self.dialect.layout != "single" and not self.batch_refusal
+            self.takes_ragged_batches = self.takes_batches and self.dialect.layout == "flat"
+            self.takes_no_drafts = does_without_drafts(self)
             self.draft_law_is_optional = does_without_draft_law(self)
         dialect, roles = self.dialect, set(self.dialect.roles)
+        self.temperature_parameter, self.temperature = own_temperature(
+            function, self.name, dialect, is_greedy=is_greedy
+        )
+        self.tempers_draft = "draft_logits" in roles
         self.dtype = dtype
         self.drafts_itself = dialect.drafts_itself
         self.takes_all_uniforms = "uniforms" in roles and dialect.num_uniforms == "k + 1"
@@ -183,6 +197,19 @@ class FunctionSubject:
         """The same function, fed laws that went through a narrower type first. Where its output law stays exactly
         what it was, that type is what it computes in."""
         return self._with_dialect(rounding=dtype)
+
+    def at_temperature(self, temperature: float, *, divides: str) -> FunctionSubject | None:
+        """The same function called with another temperature; None where it has no parameter for it.
+
+        divides: which logits it is taken to divide by it, "both", "target" or "none"; None for both where it is given
+        no draft logits.
+        """
+        if not self.temperature_parameter or (divides == "both" and "draft_logits" not in self.dialect.roles):
+            return None
+        other = self._with_dialect(constants={**self.dialect.constants, self.temperature_parameter: temperature})
+        other.temperature = 1.0 if divides == "none" else temperature
+        other.tempers_draft = divides == "both"
+        return other
 
     def in_float32(self) -> FunctionSubject | None:
         """The same function fed float32 tensors, whose uniforms have 24 bits; None where it takes no float64 ones."""

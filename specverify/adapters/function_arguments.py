@@ -108,7 +108,7 @@ def _encoded(role: str, wanted: _Wanted) -> Any:
             law = law[-1]
         elif side == "target" and wanted.dialect.target_rows != "k + 1":
             law = law[:-1]
-        rows.append(in_form(law, form, finite=wanted.dialect.finite_logs))
+        rows.append(in_form(law, form, finite=wanted.dialect.finite_logs, side=side))
     return wanted.floats(rows)
 
 
@@ -131,7 +131,8 @@ def _seed(wanted: _Wanted) -> int:
 
 
 def _uniforms(wanted: _Wanted) -> Any:
-    return _uniform_array(wanted, (wanted.lengths[0] + int(wanted.dialect.num_uniforms == "k + 1"),))
+    lengths = [length + int(wanted.dialect.num_uniforms == "k + 1") for length in wanted.lengths]
+    return _uniform_array(wanted, (sum(lengths) if wanted.dialect.layout == "flat" else lengths[0],))
 
 
 def _final_uniform(wanted: _Wanted) -> Any:
@@ -141,8 +142,8 @@ def _final_uniform(wanted: _Wanted) -> Any:
 def _uniform_array(wanted: _Wanted, shape: tuple[int, ...]) -> Any:
     if wanted.dialect.layout == "batch":
         shape = (len(wanted.cases), *shape)
-    elif wanted.dialect.layout == "flat":
-        shape = (len(wanted.cases) * (shape[0] if shape else 1),)
+    elif wanted.dialect.layout == "flat" and not shape:
+        shape = (len(wanted.cases),)
     if wanted.kind.startswith("torch"):
         import torch
 
@@ -156,7 +157,10 @@ def _uniform_array(wanted: _Wanted, shape: tuple[int, ...]) -> Any:
 
 def _drawn_bonus(wanted: _Wanted) -> Any:
     drawn = [wanted.draw(np.asarray(case.target_probs)[-1]) for case in wanted.cases]
-    return drawn[0] if wanted.is_one_number else wanted.ids([[token] for token in drawn])
+    if wanted.is_one_number:
+        return drawn[0]
+    ids = np.array(drawn)[:, None] if wanted.dialect.bonus_is_column else np.array(drawn)
+    return encode_ids([ids], wanted.kind, "single")
 
 
 def _drawn_targets(wanted: _Wanted) -> Any:

@@ -13,21 +13,27 @@ from specverify.core.errors import UsageError
 FloatArray = NDArray[np.float64]
 
 
+# What the rows of logits are shifted by. Any number is right; these are exact in every type.
+_TARGET_SHIFTS, _DRAFT_SHIFTS = (1.5, -2.0, 0.5, 3.0), (-1.0, 2.5, 0.0)
 # exp of this is 0 in every type, and every type holds it.
 _NO_CHANCE = -1e4
 # Roundings until a law stays what it is; two or three do.
 _MOST_ROUNDINGS = 32
 
 
-def in_form(law: FloatArray, form: str, *, finite: bool = False) -> FloatArray:
-    """Probabilities as they are, or their logarithm: as logits they are one valid choice of many.
+def in_form(law: FloatArray, form: str, *, finite: bool = False, side: str = "") -> FloatArray:
+    """Probabilities as they are, their logarithm, or logits: a logarithm shifted by another number in every row.
 
-    finite: for functions that refuse -inf, a logarithm whose exponential is 0 all the same.
+    law: [vocab] or [rows, vocab]. finite: for functions that refuse -inf, a logarithm whose exponential is 0 all the
+    same. side: "draft" and others are shifted differently, so that comparing logits of the two shows.
     """
     if form == "probs":
         return law
     with np.errstate(divide="ignore"):
         logs = np.log(law)
+    if form == "logits":
+        shifts = _DRAFT_SHIFTS if side == "draft" else _TARGET_SHIFTS
+        logs = logs + (np.resize(shifts, len(law))[:, None] if law.ndim > 1 else shifts[0])
     return np.maximum(logs, _NO_CHANCE) if finite else logs
 
 

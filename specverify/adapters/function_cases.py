@@ -39,6 +39,11 @@ def alike_cases(*, has_draft_law: bool) -> list[tuple[VerifyInput, VerifyOutput]
     ]
 
 
+def empty_case(*, has_draft_law: bool) -> tuple[VerifyInput, VerifyOutput]:
+    """No draft token at all, and token 9."""
+    return VerifyInput((), _peaked() if has_draft_law else None, _peaked(9)), VerifyOutput((9,), 0)
+
+
 def _tree_cases(*, has_draft_law: bool) -> list[tuple[VerifyInput, VerifyOutput]]:
     parents, tokens = (-1, -1, 1, 2), (6, 5, 7, 8)
     draft = _peaked(*tokens) if has_draft_law else None

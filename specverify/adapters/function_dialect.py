@@ -51,7 +51,8 @@ class Dialect:
     of (case, source) that makes the argument, for anything the roles do not cover. rounding: a narrower type that
     laws pass through on their way to dtype; how a function's inner precision is measured. num_uniforms: how many
     uniforms a row are handed over, "k" or "k + 1". finite_logs: whether it refuses -inf. is_tree:
-    whether it verifies draft trees. drafts_itself: whether it draws the draft tokens too.
+    whether it verifies draft trees. drafts_itself: whether it draws the draft tokens too. bonus_is_column: whether the
+    bonus token ids of a batch come as [batch, 1] and not as [batch].
     """
 
     roles: Mapping[str, str]
@@ -68,6 +69,7 @@ class Dialect:
     finite_logs: bool = False
     is_tree: bool = False
     drafts_itself: bool = False
+    bonus_is_column: bool = False
 
     @property
     def takes_draft_law(self) -> bool:

@@ -46,7 +46,8 @@ def _libraries(function: Callable[..., Any] | None) -> set[str]:
     for name in (*code.co_names, *code.co_freevars):
         module = getattr(scope.get(name), "__name__", "") if name in scope else ""
         found |= {library for library in ("torch", "numpy", "random") if module.split(".")[0] == library}
-        if name in ("softmax", "multinomial", "gather", "unsqueeze", "squeeze", "item", "clamp", "rand_like"):
+        # Methods of tensors that neither arrays nor generators of numpy have.
+        if name in ("softmax", "gather", "unsqueeze", "clamp", "rand_like"):
             found.add("torch")
     return found
 

@@ -69,7 +69,7 @@ def read_output(parts: Sequence[Any], form: ReturnForm, case: VerifyInput, row: 
         if form.cut == "count":
             emitted = _emitted_count(named, row, num_rows)
             tokens = tokens[:emitted]
-        return VerifyOutput(_cut_negative(tokens), num_accepted)
+        return VerifyOutput(_without_padding(tokens), num_accepted)
     if "accepted_token_ids" in named:
         accepted = _cut_negative(_sequence(named["accepted_token_ids"], row, num_rows))
         return VerifyOutput(accepted + final, len(accepted))
@@ -141,6 +141,14 @@ def _scalar(part: Any, row: int, num_rows: int) -> int:
     if not isinstance(part, (int, float)) or part != int(part):
         raise Unreadable(f"it returned {_short(part)} where one whole number was wanted")
     return int(part)
+
+
+def _without_padding(tokens: tuple[int, ...]) -> tuple[int, ...]:
+    """The row without the numbers below zero at its end. One between tokens is a hole, and stays."""
+    end = len(tokens)
+    while end and tokens[end - 1] < 0:
+        end -= 1
+    return tokens[:end]
 
 
 def _cut_negative(tokens: tuple[int, ...]) -> tuple[int, ...]:

@@ -164,7 +164,9 @@ def refusal(function_name: str, found: Parameters, missing: list[str]) -> str:
     return (
         f"cannot tell the parameters of {function_name} apart: {'; '.join(reasons)}.{placed}{unplaced}\n"
         f"Write, with the names filled in:  verified({line})\n"
-        f"Laws may also be given as draft_logits=, draft_logprobs=, target_logits=, target_logprobs=."
+        f"Laws may also be given as draft_logits=, draft_logprobs=, target_logits=, target_logprobs=. Randomness "
+        "is named by rng=, seed= or uniforms=, never as a constant; an argument that depends on the case is made by "
+        'arguments={"name": lambda case, source: ...}.'
     )
 
 
@@ -184,6 +186,12 @@ def place_parameters(
     if parameters is None:
         raise UsageError(
             f"Python cannot tell the parameters of {name}; give call=lambda case, source: ..., which makes the call"
+        )
+    is_open = all(one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD) for one in parameters.values())
+    if parameters and is_open and not (given or taken):
+        raise UsageError(
+            f"{name} takes {', '.join(map(str, parameters.values()))} only, which names nothing: wrap what it passes "
+            "them on to (of a torch module, its forward), or give call=lambda case, source: ..., which makes the call"
         )
     require_known_names(name, given, parameters)
     strangers = [one for one in taken if one not in parameters and not takes_any_keyword(parameters)]

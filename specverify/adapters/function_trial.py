@@ -6,29 +6,32 @@ rule the function uses. The first way of calling under which that outcome comes 
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from specverify.adapters.function_arrays import as_nested
-from specverify.adapters.function_cases import alike_cases, certain_case, trial_cases, whole_step_cases
+from specverify.adapters.function_cases import (
+    alike_cases,
+    trial_cases,
+    whole_step_cases,
+)
 from specverify.adapters.function_dialect import Dialect, ReturnForm
 from specverify.adapters.function_forms import infer_form, structural_form
 from specverify.adapters.function_kinds import annotated_kinds, kind_pairs, parameter_kinds, rng_kinds
 from specverify.adapters.function_names import FORMS
 from specverify.adapters.function_returns import fields_of
-from specverify.adapters.function_roles import signature_of
 from specverify.core.errors import UsageError
 from specverify.core.types import VerifyInput, VerifyOutput
 from specverify.exact.program import NativeSource, RandomSource
 
 if TYPE_CHECKING:
-    from specverify.adapters.function import FunctionSubject
+    pass
 
 # How many trial cases there are.
 _NUM_TRIALS = 2
-_DRAFT_LAWS = tuple(f"draft_{form}" for form in FORMS)
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,7 @@ def _try(
         cases = trial_cases(has_draft_law=has_draft_law, is_tree=dialect.takes_trees)
     for seed, (case, expected) in enumerate(cases):
         try:
-            value = call(dialect, case, NativeSource(seed))
+            value = _finished(call(dialect, case, NativeSource(seed)))
         except UsageError as error:
             first_error = first_error or str(error)
         except Exception as error:
@@ -107,6 +110,16 @@ def _try(
         else:
             answers.append((_readable(value), case, expected))
     return answers, "" if answers else first_error
+
+
+def _finished(value: Any) -> Any:
+    """The answer itself. Raises UsageError where it is only the promise of one."""
+    if inspect.iscoroutine(value):
+        value.close()
+        raise UsageError("it is async; give call=lambda case, source: asyncio.run(...)")
+    if inspect.isgenerator(value) or inspect.isasyncgen(value):
+        raise UsageError("it answers with a generator; give call=lambda case, source: list(...)")
+    return value
 
 
 def _readable(value: Any) -> Any:
@@ -143,7 +156,9 @@ def _ways(function: Callable[..., Any] | None, base: Dialect, left_open: Open) -
     alone = "uniforms" in base.roles and not {"rng", "seed", "final_uniform"} & set(base.roles)
     uniforms = ("k + 1", "k") if alone else ("k",)
     lengths = base.roles.get("num_draft_tokens", "")
-    for swap, layout, target_rows, num_uniforms in itertools.product(swaps, layouts, rows, uniforms):
+    for swap, layout, target_rows, num_uniforms, is_column in itertools.product(
+        swaps, layouts, rows, uniforms, (True, False) if "bonus_token_id" in base.roles else (False,)
+    ):
         for ids, laws in kind_pairs(function, left_open.kind):
             kinds = parameter_kinds(base, annotated, left_open.kind, ids, laws)
             # A batch may come with one length for all, or with one for each row.
@@ -153,6 +168,7 @@ def _ways(function: Callable[..., Any] | None, base: Dialect, left_open: Open) -
                     yield replace(
                         base, roles=_swapped(base.roles) if swap else base.roles, kinds=kinds | extra, layout=layout,
                         target_rows=target_rows, rng_kind=rng_kind, num_uniforms=num_uniforms,
+                        bonus_is_column=is_column,
                     )  # fmt: skip
 
 
@@ -182,58 +198,7 @@ def _no_way(name: str, base: Dialect, errors: list[tuple[str, str]]) -> str:
     lines = "".join(f"\n  as {way}: {error}" for error, way in list(shown.items())[:4])
     return (
         f"{name} could not be called in any of the {len(errors)} ways tried.{lines}\n"
-        f"The mapping was {base.describe()}; correct it, or add kind=, batched=, returns= or constants=. "
+        f"The mapping was {base.describe()}; correct it, or add kind=, dtype=, batched=, returns=, constants= or "
+        "arguments=. "
         "For anything else give call=lambda case, source: ..., which makes the call itself."
     )
-
-
-def refuses_infinity(subject: FunctionSubject) -> bool:
-    """Whether it says itself that log-probabilities must be finite. Any other error on -inf is a finding."""
-    if not any(role.endswith(("_logits", "_logprobs")) for role in subject.dialect.roles):
-        return False
-    case = certain_case(has_draft_law=subject.dialect.takes_draft_law)
-    kept = subject.dialect
-    try:
-        subject.call(case, NativeSource(0))
-    except (ValueError, AssertionError):
-        subject.dialect = replace(kept, finite_logs=True)
-        try:
-            subject.call(case, NativeSource(0))
-        except Exception:
-            return False
-        finally:
-            subject.dialect = kept
-        return True
-    except Exception:
-        return False
-    return False
-
-
-def does_without_draft_law(subject: FunctionSubject) -> bool:
-    """Whether it says that the draft law may be None, and then still does what it must."""
-    names = [name for role, name in subject.dialect.roles.items() if role in _DRAFT_LAWS]
-    parameters = signature_of(subject.function) if subject.function is not None and names else None
-    if parameters is None or names[0] not in parameters:
-        return False
-    parameter = parameters[names[0]]
-    if parameter.default is not None and not any(word in str(parameter.annotation) for word in ("None", "Optional")):
-        return False
-    for seed, (case, expected) in enumerate(trial_cases(has_draft_law=False, is_tree=subject.takes_trees)):
-        try:
-            if subject.call(case, NativeSource(seed)).token_ids != expected.token_ids:
-                return False
-        except Exception:
-            return False
-    return True
-
-
-def takes_two_rows(subject: FunctionSubject) -> bool:
-    """Whether a call on two rows works at all; some functions carry a batch axis that must be 1."""
-    trials = trial_cases(has_draft_law=subject.dialect.takes_draft_law, is_tree=subject.takes_trees)
-    one, other = [case for case, _ in trials]
-    for seed, cases in enumerate(((one, other), (other, one), (one, one), (other, other))):
-        try:
-            subject.call_rows(cases, NativeSource(seed))
-        except Exception:
-            return False
-    return True

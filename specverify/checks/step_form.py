@@ -28,6 +28,7 @@ _CALLS = 24
     exercised_by=Exercised("verify-calls"),
     catches=(
         "verify-inputs-changed", "verify-kept-after-rejection", "verify-always-accepts", "verify-count-one-more",
+        "verify-bonus-behind-a-hole",
     ),
     source="arXiv 2211.17192, algorithm 1; vllm-project/vllm-ascend#2881 (target law changed in place)",
     per_call=True,

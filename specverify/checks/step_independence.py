@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from specverify.checks.registry import CheckContext, Exercised, check
-from specverify.checks.step_enumerate import CROSS_CHECK_CALLS
+from specverify.checks.step_enumerate import CROSS_CHECK_CALLS, crash_or_refusal
 from specverify.checks.step_explain import three_digits
 from specverify.checks.step_precision import TOLERANCES
 from specverify.checks.step_scenarios import adapted, independence_scenario
@@ -143,7 +143,12 @@ class _Pair:
 
 def _enumerated(pair: _Pair) -> dict[tuple[Emitted, Emitted], float]:
     pair.scenario.case(pair.drafts)  # made now: random trees draw their rows, and not while draws are enumerated
-    law = enumerate_law(pair, cross_check_calls=CROSS_CHECK_CALLS // 2, allow_deterministic=True)
+    try:
+        law = enumerate_law(pair, cross_check_calls=CROSS_CHECK_CALLS // 2, allow_deterministic=True)
+    except NotEnumerable:
+        raise
+    except Exception as error:
+        raise crash_or_refusal(pair.subject, [pair.scenario], error) from error
     joint: dict[tuple[Emitted, Emitted], float] = {}
     for output, probability in law.probabilities.items():
         key = pair.read(output)

@@ -19,6 +19,7 @@ from specverify.checks.step_precision import Precision, is_wrong, measured_preci
 from specverify.checks.step_sample import SampledStep, sample_step
 from specverify.checks.step_scenarios import scenarios_for
 from specverify.checks.step_subject import Scenario, VerifySubject
+from specverify.checks.step_temperature import at_another_temperature
 from specverify.core.capabilities import Capability
 from specverify.core.errors import SubjectCrashed
 from specverify.core.outcomes import Finding, Kind
@@ -34,7 +35,10 @@ _MORE_CASES = 4
 
 @dataclass
 class _Evidence:
-    """What the cases of one function gave. finer: see step_halves. crash: what ended them early; those before count."""
+    """What the cases of one function gave. finer: see step_halves. crash: what ended them early; those before count.
+
+    note: something to say of a function that passes.
+    """
 
     exact: list[StepResult] = field(default_factory=list)
     finer: list[StepResult] = field(default_factory=list)
@@ -42,6 +46,7 @@ class _Evidence:
     reason: str = ""
     lattice: LatticeReport | None = None
     crash: SubjectCrashed | None = None
+    note: str = ""
 
 
 _Pair = tuple[StepResult, StepResult | None]
@@ -67,7 +72,9 @@ _Pair = tuple[StepResult, StepResult | None]
         "verify-first-draft-unchecked", "verify-noise-reused", "verify-point-mass-keeps-draft",
         "verify-tree-siblings-against-target", "verify-tree-siblings-not-renormalised",
         "verify-tree-drawn-siblings-removed", "verify-uniform-in-bfloat16",
-        "verify-uniform-cast-to-bfloat16",
+        "verify-uniform-cast-to-bfloat16", "verify-top-k-by-default", "verify-uniform-buffer-of-four",
+        "verify-greedy-without-drafts", "verify-epsilon-in-ratio", "verify-bonus-behind-a-hole", "verify-ids-in-bytes",
+        "verify-rows-of-one-length", "verify-temperature-twice", "verify-logits-as-log-probs",
     ),
     source="arXiv 2211.17192, appendix A.1; the criterion for any method: completed with tokens from the target, what "
     "a step emits must follow the target's sequence law",
@@ -94,7 +101,7 @@ def step_law(subject: Any, context: CheckContext) -> Iterator[Finding]:
         return
     if evidence.crash is not None:
         raise evidence.crash
-    context.worth(_worth(evidence, precision))
+    context.worth(_worth(evidence, precision, batch_refusal=subject.batch_refusal))
 
 
 def _gather(subject: VerifySubject, context: CheckContext) -> _Evidence:
@@ -112,6 +119,9 @@ def _gather(subject: VerifySubject, context: CheckContext) -> _Evidence:
         evidence.exact, _, evidence.crash = _one_by_one(subject, scenarios, context)
         evidence.crash = evidence.crash or crash
     evidence.finer = step_halves.with_finer_draws(subject, evidence.exact)
+    if evidence.exact and not (evidence.reason or evidence.crash):
+        tempered, evidence.note = at_another_temperature(subject)
+        evidence.exact += tempered
     if evidence.crash is not None:
         return evidence
     context.shared["step-not-enumerable"] = evidence.reason
@@ -195,7 +205,7 @@ def _finding(
     )  # fmt: skip
 
 
-def _worth(evidence: _Evidence, precision: Precision) -> str:
+def _worth(evidence: _Evidence, precision: Precision, *, batch_refusal: str) -> str:
     parts, why = [], f"Its law could not be enumerated: {evidence.reason}"
     if evidence.exact:
         largest = max(result.distance.tv for result in evidence.exact)
@@ -213,15 +223,17 @@ def _worth(evidence: _Evidence, precision: Precision) -> str:
         )
     if evidence.lattice is not None and not evidence.lattice.failures:
         parts.append(f"every count right on a lattice of uniforms, {evidence.lattice.num_calls:,} calls. {why}")
-    slow = _acceptance_note(evidence.exact)
-    return "; ".join([*parts, slow] if slow else parts)
+    if batch_refusal:
+        parts.append(f"batches were not judged: a call on two rows ends in {batch_refusal}")
+    notes = [note for note in (evidence.note, _acceptance_note(evidence.exact)) if note]
+    return "; ".join([*parts, *notes])
 
 
 def _acceptance_note(results: list[StepResult]) -> str:
     """Says where a lossless rule accepts less than it could: correct, but slower than need be."""
     ratios = []
     for scenario, joint in ((result.scenario, result.joint) for result in results):
-        if scenario.is_told and scenario.is_chain and not scenario.drafts_itself:
+        if scenario.is_told and scenario.is_chain and scenario.num_drawn:
             accepted = sum(chance for (drafted, emitted, _), chance in joint.items() if emitted[:1] == drafted[:1])
             ratios.append((accepted, float(acceptance_efficiency(scenario.draft(()), scenario.target(())))))
     got, possible = min(ratios, key=lambda pair: pair[0] - pair[1], default=(1.0, 1.0))

@@ -2,93 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specverify.checks.step_subject import Scenario, VerifySubject, tree_paths
+from specverify.checks.step_tables import DYADIC, DYADIC_LAWS, ENDS, FIVE, FOUR, THREE, TWO, from_table, table
 from specverify.core.types import VerifyInput
 from specverify.laws.tree import Conditional, ConditionalTree
 
-Rows: TypeAlias = Mapping[tuple[int, ...], tuple[Sequence[float], Sequence[float]]]
-"""Last token, if any -> draft row and target row."""
-
-# Readable cases come first: where one of them fails, it is the one that is shown.
-_TWO: Rows = {
-    (): ((0.7, 0.3), (0.4, 0.6)),
-    (0,): ((0.5, 0.5), (0.9, 0.1)),
-    (1,): ((0.2, 0.8), (0.3, 0.7)),
-}
-_THREE: Rows = {
-    (): ((0.2, 0.5, 0.3), (0.5, 0.1, 0.4)),
-    (0,): ((0.3, 0.3, 0.4), (0.1, 0.6, 0.3)),
-    (1,): ((0.6, 0.2, 0.2), (0.2, 0.2, 0.6)),
-    (2,): ((0.1, 0.8, 0.1), (0.7, 0.2, 0.1)),
-}
-_FIVE: Rows = {
-    (): ((0.1, 0.2, 0.4, 0.2, 0.1), (0.4, 0.3, 0.15, 0.1, 0.05)),
-    (0,): ((0.2, 0.2, 0.2, 0.2, 0.2), (0.1, 0.1, 0.6, 0.1, 0.1)),
-    (1,): ((0.3, 0.1, 0.1, 0.2, 0.3), (0.1, 0.2, 0.1, 0.5, 0.1)),
-    (2,): ((0.1, 0.1, 0.1, 0.1, 0.6), (0.5, 0.2, 0.1, 0.1, 0.1)),
-    (3,): ((0.2, 0.3, 0.3, 0.1, 0.1), (0.1, 0.1, 0.2, 0.3, 0.3)),
-    (4,): ((0.4, 0.2, 0.2, 0.1, 0.1), (0.2, 0.2, 0.1, 0.1, 0.4)),
-}
-# Impossible tokens at both ends of the vocabulary, in drafts that are proposed all the same.
-_ENDS: Rows = {
-    (): ((0.4, 0.3, 0.1, 0.2), (0.0, 0.6, 0.4, 0.0)),
-    (0,): ((0.25, 0.25, 0.25, 0.25), (0.0, 0.5, 0.5, 0.0)),
-    (1,): ((0.1, 0.2, 0.3, 0.4), (0.0, 0.7, 0.3, 0.0)),
-    (2,): ((0.5, 0.0, 0.0, 0.5), (0.0, 0.1, 0.9, 0.0)),
-    (3,): ((0.25, 0.25, 0.25, 0.25), (0.0, 0.3, 0.7, 0.0)),
-}
+# Cases repeated at another temperature where a function has a parameter for it.
+_TEMPERED = 4
 # Cases repeated without the draft law where a function says that it may be left out.
 _WITHOUT_DRAFT_LAW = 6
-# Every ratio, residual and sum in here is exact in half precision: a function that is off here is wrong, not rounded.
-_DYADIC: Rows = {
-    (): ((0.5, 0.25, 0.25, 0.0), (0.25, 0.25, 0.0, 0.5)),
-    (0,): ((0.25, 0.25, 0.25, 0.25), (0.125, 0.375, 0.125, 0.375)),
-    (1,): ((0.0, 0.5, 0.5, 0.0), (0.5, 0.25, 0.25, 0.0)),
-    (2,): ((0.25, 0.5, 0.25, 0.0), (0.0, 0.25, 0.25, 0.5)),
-    (3,): ((0.5, 0.0, 0.0, 0.5), (0.25, 0.5, 0.0, 0.25)),
-}
-
-
-def _table(rows: Rows, which: int, *, is_rotated: bool = True) -> Conditional:
-    """A law of the last token only, from a table; deeper prefixes rotate the rows, so that none is met twice."""
-
-    def law(prefix: tuple[int, ...]) -> NDArray[np.float64]:
-        row = np.array(rows[prefix[-1:]][which], dtype=np.float64)
-        return np.roll(row, len(prefix) - 1) if is_rotated and len(prefix) > 1 else row
-
-    return law
-
-
-def _from_table(name: str, rows: Rows, num_draft_tokens: int) -> Scenario:
-    return Scenario(name, len(rows[()][0]), num_draft_tokens, _table(rows, 1), _table(rows, 0))
 
 
 def dyadic_scenario() -> Scenario:
     """Laws whose whole arithmetic is exact in half precision."""
-    return _from_table("dyadic laws", _DYADIC, 2)
+    return from_table(DYADIC, DYADIC_LAWS, 2)
 
 
 def chi_square_scenario() -> Scenario:
     """Few continuations, none of them rare: what a chi-square needs."""
-    return _from_table("three tokens", _THREE, 2)
+    return from_table("three tokens", THREE, 2)
 
 
 def edge_scenarios() -> list[Scenario]:
     """Laws that forbid the first and the last token, one and two draft tokens."""
-    law = [_table(_ENDS, which, is_rotated=False) for which in (1, 0)]
+    law = [table(ENDS, which, is_rotated=False) for which in (1, 0)]
     return [Scenario("zeros at both ends", 4, k, law[0], law[1]) for k in (1, 2)]
 
 
 def independence_scenario() -> Scenario:
-    """One draft token, accepted about as often as not."""
-    return _from_table("two tokens", _TWO, 1)
+    """One draft token, accepted as often as not, and a residual that leaves something to draw."""
+    return from_table("four tokens", FOUR, 1)
 
 
 def _tree(
@@ -105,11 +55,11 @@ def _tree(
 def standard_scenarios() -> list[Scenario]:
     """Every case, smallest first."""
     return [
-        _from_table("two tokens", _TWO, 1),
-        _from_table("three tokens", _THREE, 1),
-        _from_table("five tokens", _FIVE, 1),
-        _from_table("two tokens", _TWO, 2),
-        _from_table("three tokens", _THREE, 2),
+        from_table("two tokens", TWO, 1),
+        from_table("three tokens", THREE, 1),
+        from_table("five tokens", FIVE, 1),
+        from_table("two tokens", TWO, 2),
+        from_table("three tokens", THREE, 2),
         _tree("zeros in both laws", 4, 1, 11, target=("zeros",), draft=("zeros", "disjoint"), chance=0.8),
         dyadic_scenario(),
         _tree("equal and nearly equal laws", 3, 2, 21, draft=("equal", "near-equal"), chance=0.8),
@@ -118,17 +68,24 @@ def standard_scenarios() -> list[Scenario]:
         _tree("random laws, draft on a few tokens", 8, 2, 51, support=3),
         _tree("long tails, zeros and flat laws", 8, 2, 61, target=("long-tail", "zeros", "flat"), support=2),
         _tree("random laws, longer draft", 6, 4, 71, support=2),
+        # Sizes at which tables, blocks and narrow types end: more draft tokens, and ids beyond a byte.
+        _tree("eight draft tokens", 3, 8, 72, support=1),
+        _tree("a larger vocabulary, draft on a few tokens", 300, 1, 73, support=2),
     ]
 
 
-def tree_scenarios() -> list[Scenario]:
-    """Trees of candidates, drawn with and without replacement, and chosen without chance; smallest first."""
-    shapes = (((-1, -1), 3), ((-1, -1, -1), 4), ((-1, -1, 0, 0), 3), ((-1, -1, 1, 2), 3))
+def tree_scenarios(*, has_draft_law: bool = True) -> list[Scenario]:
+    """Trees of candidates, drawn with and without replacement, and chosen without chance; smallest first.
+
+    has_draft_law: whether the function is told the draft law. Where it is not, candidates are the likeliest tokens as
+    a rule, and no two siblings hold the same one: rules for such trees count a token once for each sibling.
+    """
+    shapes = (((-1, -1), 3), ((-1, -1, -1), 4), ((-1, -1, 0, 0), 3), ((-1, -1, 1, 2), 3), ((-1, 0, 0, 0), 4))
     scenarios = []
     for number, (parents, vocab_size) in enumerate(shapes):
         tree = ConditionalTree(vocab_size, 81 + number)
-        drafts = tree.draft(91 + number)
-        for with_replacement in (True, False):
+        drafts = tree.draft(91 + number, support=min(3, vocab_size))
+        for with_replacement in (True, False) if has_draft_law else (False,):
             law = _tree_draft(drafts, parents, with_replacement=with_replacement)
             name = f"candidates drawn {'with' if with_replacement else 'without'} replacement"
             scenarios.append(Scenario(name, vocab_size, len(parents), tree, law, parents=parents))
@@ -173,11 +130,19 @@ def scenarios_for(subject: VerifySubject) -> Iterator[Scenario]:
     if subject.draft_law_is_optional:
         for scenario in standard_scenarios()[:_WITHOUT_DRAFT_LAW]:
             yield adapted(replace(scenario, name=f"{scenario.name}, no draft law given", is_told=False), subject)
-    for scenario in tree_scenarios() if subject.takes_trees else ():
+    for scenario in tree_scenarios(has_draft_law=subject.takes_draft_law) if subject.takes_trees else ():
         yield adapted(scenario, subject)
+    if subject.takes_no_drafts:
+        yield adapted(from_table("no draft tokens", THREE, 0), subject)
     if subject.takes_batches:
-        for row in (0, 1):
-            yield adapted(_with_neighbour(row), subject)
+        for row, neighbour in itertools.product((0, 1), _neighbours(is_ragged=subject.takes_ragged_batches)):
+            yield adapted(_with_neighbour(neighbour, row), subject)
+
+
+def tempered_scenarios(subject: VerifySubject) -> list[Scenario]:
+    """The first cases, for a function that is called with another temperature."""
+    cases = standard_scenarios()[:_TEMPERED]
+    return [adapted(replace(one, name=f"{one.name}, another temperature"), subject) for one in cases]
 
 
 def adapted(scenario: Scenario, subject: VerifySubject) -> Scenario:
@@ -196,16 +161,21 @@ def adapted(scenario: Scenario, subject: VerifySubject) -> Scenario:
     parents, neighbour = scenario.parents, scenario.neighbour
     if subject.takes_trees and parents is None:
         parents = tuple(range(-1, scenario.num_draft_tokens - 1))
-        neighbour = None if neighbour is None else replace(neighbour, parents=parents)
-    target = seen(scenario.target)
-    given = None
+        if neighbour is not None:
+            neighbour = replace(neighbour, parents=tuple(range(-1, len(neighbour.draft_token_ids) - 1)))
+    target, draft = seen(scenario.target), seen(scenario.draft)
+    given = given_draft = None
     if subject.is_greedy:
         target, given = _greedy(target), target
+    elif subject.temperature != 1.0:
+        target, given = _tempered(target, subject.temperature), target
+        if subject.tempers_draft:
+            draft, given_draft = _tempered(draft, subject.temperature), draft
     return Scenario(
-        scenario.name, scenario.vocab_size, scenario.num_draft_tokens, target, seen(scenario.draft),
+        scenario.name, scenario.vocab_size, scenario.num_draft_tokens, target, draft,
         is_told=scenario.is_told and subject.takes_draft_law, neighbour=neighbour, row=scenario.row, parents=parents,
         drafts_itself=subject.drafts_itself,
-        given=given,
+        given=given, given_draft=given_draft,
     )  # fmt: skip
 
 
@@ -219,15 +189,32 @@ def _greedy(law: Conditional) -> Conditional:
     return row
 
 
-def _with_neighbour(row: int) -> Scenario:
-    """A batch of two whose other row is decided beforehand: it rejects its first draft and takes token 2.
+def _tempered(law: Conditional, temperature: float) -> Conditional:
+    def row(prefix: tuple[int, ...]) -> NDArray[np.float64]:
+        powered = law(prefix) ** (1.0 / temperature)
+        tempered: NDArray[np.float64] = powered / powered.sum()
+        return tempered
 
-    A function that mixes rows up takes draws, laws or counts from the neighbour; and since the neighbour leaves
-    nothing to chance, the batch costs no more paths than a single row.
+    return row
+
+
+def _neighbours(*, is_ragged: bool) -> list[VerifyInput]:
+    """Rows that are decided beforehand: one rejects its first draft and takes token 2, one accepts all it has.
+
+    is_ragged: the second has one draft token only, so that rows do not begin where equal lengths put them.
     """
-    scenario = _from_table("a batch of two", _THREE, 2)
     first, second, third = np.eye(3)
-    neighbour = VerifyInput((0, 1), np.stack([first, second]), np.stack([third, second, first]))
-    return Scenario(
-        "a batch of two", 3, 2, scenario.target, scenario.draft, neighbour=neighbour, row=row
-    )  # fmt: skip
+    rejecting = VerifyInput((0, 1), np.stack([first, second]), np.stack([third, second, first]))
+    if is_ragged:
+        return [rejecting, VerifyInput((0,), first[None], np.stack([first, third]))]
+    return [rejecting, VerifyInput((0, 1), np.stack([first, second]), np.stack([first, second, third]))]
+
+
+def _with_neighbour(neighbour: VerifyInput, row: int) -> Scenario:
+    """A batch of two whose other row leaves nothing to chance.
+
+    A function that mixes rows up takes draws, laws or counts from the neighbour; and since that one is decided
+    beforehand, the batch costs no more paths than a single row.
+    """
+    scenario = from_table("a batch of two", THREE, 2)
+    return replace(scenario, neighbour=neighbour, row=row)

@@ -26,9 +26,13 @@ class VerifySubject(Protocol):
 
     takes_draft_law: whether the accept rule may use the draft law; if not, each draft must be lossless by itself.
     draft_law_is_optional: it may also be left out. takes_all_uniforms: every draw is handed over. draws_inside: it may
-    draw by itself. decides_only: it only decides how many drafts to accept. dtype: of the laws it is given. law_seen:
-    a law as it gets it. rounded_to: the same function, fed laws that went through a narrower type first. in_float32:
-    the same function fed float32 tensors, None where it takes none.
+    draw by itself. decides_only: it only decides how many drafts to accept. takes_batches, takes_ragged_batches: rows
+    of one length, or of any. batch_refusal: what a call on two rows ended in, where the function has a batch axis but
+    takes no second row. takes_no_drafts: it may be called without any draft token. dtype: of the laws it is given.
+    law_seen: a law as it gets it. rounded_to: the same function, fed laws that went through a narrower type first.
+    in_float32: the same function fed float32 tensors, None where it takes none. temperature: what it divides the target
+    logits by, and the draft logits where tempers_draft. at_temperature: the same function at another one, None where it
+    has no such parameter.
     """
 
     name: str
@@ -37,12 +41,17 @@ class VerifySubject(Protocol):
     draft_law_is_optional: bool
     takes_draft_law: bool
     takes_batches: bool
+    takes_ragged_batches: bool
+    batch_refusal: str
+    takes_no_drafts: bool
     takes_all_uniforms: bool
     takes_trees: bool
     drafts_itself: bool
     decides_only: bool
     draws_inside: bool
     dtype: str
+    temperature: float
+    tempers_draft: bool
 
     def parts(self, cases: Sequence[VerifyInput], source: RandomSource) -> tuple[Any, ...]: ...
     def read(self, parts: Any, cases: Sequence[VerifyInput]) -> list[VerifyOutput]: ...
@@ -53,6 +62,7 @@ class VerifySubject(Protocol):
     def law_seen(self, law: NDArray[np.float64]) -> NDArray[np.float64]: ...
     def rounded_to(self, dtype: str) -> VerifySubject: ...
     def in_float32(self) -> VerifySubject | None: ...
+    def at_temperature(self, temperature: float, *, divides: str) -> VerifySubject | None: ...
 
 
 def crash(subject: VerifySubject, scenario: Scenario, error: Exception) -> Exception:
@@ -116,7 +126,8 @@ class Scenario:
 
     draft: the law that draft tokens are drawn from and that the function is told of. is_told: whether the function
     is told of it; if not, every draft must be lossless by itself. told: rows [k, vocab] that the function is told
-    instead. given: target laws that the function is given, where it is meant to turn them into `target`. neighbour:
+    instead. given, given_draft: laws that the function is given, where it is meant to turn them into `target` and
+    `draft`. neighbour:
     in a batch, the other row, at the place that `row` leaves. parents: for a draft tree; `draft` is then the law of
     the next token of the tree given those before it in the list. drafts_itself: the function draws the draft tokens.
     """
@@ -131,6 +142,7 @@ class Scenario:
     row: int = 0
     told: NDArray[np.float64] | None = None
     given: Conditional | None = None
+    given_draft: Conditional | None = None
     parents: tuple[int, ...] | None = None
     drafts_itself: bool = False
     _cases: dict[tuple[int, ...], VerifyInput] = field(default_factory=dict, repr=False, compare=False)
@@ -143,7 +155,7 @@ class Scenario:
         if tokens not in self._cases:
             draft = None
             if self.is_told:
-                draft = path_rows(self.draft, tokens)[:-1] if self.told is None else self.told
+                draft = path_rows(self.given_draft or self.draft, tokens)[:-1] if self.told is None else self.told
             law = self.given or self.target
             rows = np.stack([law(path) for path in [(), *tree_paths(tokens, self.parents)]])
             self._cases[tokens] = VerifyInput(tokens, draft, rows, self.parents)
@@ -189,7 +201,8 @@ class Scenario:
     def size(self) -> str:
         if not self.is_chain:
             return f"vocabulary {self.vocab_size}, draft tree with parents {list(self.parents or ())}"
-        tokens = "one draft token" if self.num_draft_tokens == 1 else f"{self.num_draft_tokens} draft tokens"
+        number = {0: "no", 1: "one"}.get(self.num_draft_tokens, str(self.num_draft_tokens))
+        tokens = f"{number} draft token{'s' if self.num_draft_tokens > 1 else ''}"
         return f"vocabulary {self.vocab_size}, {tokens}"
 
 

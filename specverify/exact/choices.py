@@ -21,6 +21,9 @@ Weights = tuple[float, ...] | NDArray[np.float64]
 
 # Above this many branches the weights are kept as one array instead of a tuple.
 _MANY = 64
+# A path this long or this unlikely is a loop that ends by luck only; whoever follows its branches never comes back.
+_MOST_CHOICES = 100_000
+_LEAST_PROBABILITY = 1e-100
 # Weights are normalised by whoever makes them; anything further from 1 is a defect, not rounding.
 _SUM_TOLERANCE = 1e-9
 
@@ -130,6 +133,7 @@ class ChoiceStack:
             if type(laws) is not tuple or point.weights != laws or point.operation != operation:
                 self._require_repeat(point, laws, operation)
         else:
+            self._require_progress(position, operation)
             point = self._new_point(laws, operation)
             points.append(point)
         self._position = position + 1
@@ -155,6 +159,17 @@ class ChoiceStack:
                 f"not repeatable: a replay made {self._position} choices where the run before made {len(self._points)};"
                 " the program keeps state between calls or draws randomness that is not seen"
             )
+
+    def _require_progress(self, num_choices: int, operation: str) -> None:
+        """Refuses a call that may go on for ever: the budget is looked at between calls only."""
+        if num_choices < _MOST_CHOICES and self.probability > _LEAST_PROBABILITY:
+            return
+        raise NotEnumerable(
+            f"a call made {num_choices:,} random decisions, {self.probability:.0e} likely together, and was not done: "
+            "a loop that repeats until it succeeds has no end of paths",
+            operation,
+            source_line(),
+        )
 
     def _new_point(self, weights: Weights, operation: str) -> _ChoicePoint:
         if isinstance(weights, np.ndarray):

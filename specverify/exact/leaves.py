@@ -46,6 +46,11 @@ class Leaf(Deferred):
         """(values, weights) given what is known of its variables."""
         raise NotImplementedError
 
+    @property
+    def possible_values(self) -> NDArray[Any]:
+        """All values of `outcomes`, without asking what is known of the variables."""
+        raise NotImplementedError
+
     def settle(self, index: int) -> None:
         """Records what outcome number index says about its variables."""
 
@@ -151,6 +156,10 @@ class Piecewise(Leaf):
         return array([self.variable])
 
     @property
+    def possible_values(self) -> NDArray[Any]:
+        return self.values
+
+    @property
     def is_whole(self) -> bool:
         """Whether every value is an int already."""
         return self.values.dtype.kind in "iu"
@@ -204,6 +213,10 @@ class Race(Leaf):
 
     is_whole = True
 
+    @property
+    def possible_values(self) -> NDArray[Any]:
+        return self.positions
+
     def outcomes(self) -> tuple[NDArray[np.int64], Floats]:
         if not self._is_run:
             self.run.consume(self._variables, self.operation)
@@ -236,6 +249,10 @@ class Categorical(Leaf):
     @property
     def variables(self) -> NDArray[np.int64]:
         return np.zeros(0, dtype=np.int64)
+
+    @property
+    def possible_values(self) -> NDArray[Any]:
+        return self.values
 
     def outcomes(self) -> tuple[NDArray[Any], Floats]:
         return self.values, self.weights

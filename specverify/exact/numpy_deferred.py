@@ -14,6 +14,9 @@ from specverify.exact.deferred import Deferred
 from specverify.exact.numpy_standins import Standin
 from specverify.exact.run import Run
 
+# Numbers of fewer bytes wrap around or are rounded, here and in what is done with them later: such an array is decided.
+_KEPT_SIZE = 4
+
 
 class DeferredArray(Standin):
     """An array of integers or truth values, some of them not decided yet."""
@@ -46,7 +49,9 @@ class DeferredArray(Standin):
         self.values[plain_index(index)] = value.values if isinstance(value, DeferredArray) else value
 
     def astype(self, dtype: Any, **kwargs: Any) -> Any:
-        kind = np.dtype(dtype).kind
+        kind, size = np.dtype(dtype).kind, np.dtype(dtype).itemsize
+        if kind in "iuf" and size < _KEPT_SIZE:
+            return self.__array__().astype(dtype, **kwargs)
         return self.mapped(_truth if kind == "b" else float if kind == "f" else _whole)
 
     def mapped(self, function: Callable[..., Any], *others: Any) -> Any:

@@ -114,7 +114,12 @@ class NumpyFront:
             return _RealGenerator(_REAL_BITS["PCG64"](words(seed)))
 
         def bit_generator(real: Any) -> Any:
-            return lambda seed=None: real(words(seed))
+            def make(seed: Any = None, **options: Any) -> Any:
+                # A counter-based generator may be told its key in place of a seed, and where to begin.
+                key = options.pop("key", None)
+                return real(words(seed if key is None else key), **options)
+
+            return make
 
         def seeded(seed: Any = None) -> None:
             _real_seed([word % 2**32 for word in words(seed)])

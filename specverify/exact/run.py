@@ -158,7 +158,7 @@ class Run:
     def decide(self, variable: int, threshold: float, operation: str = "comparison") -> bool:
         """Whether the variable lies below the threshold; forks only where its interval leaves that open."""
         if self._state[variable] == _RACED:
-            raise self._reused(operation)
+            raise self._compared_after_race(operation)
         low, high = self.interval(variable) if self._held else self._intervals.get(variable, _WHOLE)
         if threshold >= high:
             return True
@@ -173,12 +173,12 @@ class Run:
     def require_unraced(self, variable: int, operation: str) -> None:
         """Refuses a variable that a race has used up."""
         if self._state[variable] == _RACED:
-            raise self._reused(operation)
+            raise self._compared_after_race(operation)
 
     def probability_below(self, variable: int, threshold: float, operation: str = "comparison") -> float:
         """Probability that the variable lies below the threshold, given what is known. Decides nothing."""
         if self._state[variable] == _RACED:
-            raise self._reused(operation)
+            raise self._compared_after_race(operation)
         low, high = self.interval(variable)
         return min(max((threshold - low) / (high - low), 0.0), 1.0)
 
@@ -220,6 +220,10 @@ class Run:
         known[variables] = _RACED
         if self._state.count(_RACED) - before < len(variables):
             raise self._reused(operation)
+
+    def _compared_after_race(self, operation: str) -> NotEnumerable:
+        """No proof of reuse: a maximum that runs from block to block looks at the winner of each block again."""
+        return self.refuse("a random value that already decided a race is compared with a number", operation)
 
     def _reused(self, operation: str, *, raced: bool = True) -> NotEnumerable:
         what = "already decided a race" if raced else "was already compared"

@@ -13,6 +13,7 @@ from specverify.exact.lazy import selected
 from specverify.exact.leaves import Condition
 from specverify.exact.run import Run
 from specverify.exact.torch_elements import SMALL
+from specverify.exact.torch_ops_move import whole_number_of
 from specverify.exact.torch_plan import HANDLERS, Call
 
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
@@ -96,7 +97,16 @@ def elementwise(call: Call) -> Any:
         return call.native()
     operands = [call["self"]] + ([call["other"]] if call.name in _BINARY else [])
     result = call.native()
-    return _put(call, result, operands, _short_circuit(call, result) or function)
+    short_circuit = _short_circuit(call, result)
+    return _put(call, result, operands, short_circuit or _within(result.dtype, function))
+
+
+def _within(dtype: torch.dtype, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with its result as memory of an integer type holds it. Sums of token ids stay within 64 bits."""
+    if dtype.is_floating_point or dtype is torch.bool or (dtype is torch.int64 and function is not operator.mul):
+        return function
+    wrapped = whole_number_of(dtype)
+    return lambda *parts: wrapped(function(*parts))
 
 
 def _put(call: Call, result: torch.Tensor, operands: list[Any], function: Callable[..., Any]) -> torch.Tensor:

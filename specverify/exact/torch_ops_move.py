@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from numpy import array
 
-from specverify.exact.deferred import Function, Get
+from specverify.exact.deferred import Deferred, Function, Get
+from specverify.exact.leaves import Leaf
 from specverify.exact.torch_coarse import HALVES, converted
 from specverify.exact.torch_elements import Ids
 from specverify.exact.torch_memory import to_tensor
 from specverify.exact.torch_plan import HANDLERS, Call
+from specverify.exact.torch_rows import Winner
 from specverify.exact.torch_state import TorchState
 
 _WHOLE = (
@@ -113,23 +117,59 @@ def converted_ids(state: TorchState, ids: Ids, source: torch.dtype, target: torc
         if target is torch.bool or source is torch.bool:
             raise state.run.refuse("a continuous random value is converted to a truth value", operation)
         ids = floor_ids(state, ids, operation, towards_zero=True)
-    if target is torch.bool or source.is_floating_point:
-        convert = bool if target is torch.bool else int
-        ids = array([_converted(state, element, convert) for element in ids.ravel().tolist()], dtype=np.int64).reshape(
+    if target is torch.bool or source.is_floating_point or is_narrower(target, source):
+        ids = array([_converted(state, element, target) for element in ids.ravel().tolist()], dtype=np.int64).reshape(
             ids.shape
         )
     return ids
 
 
-def _converted(state: TorchState, element: int, convert: type) -> int:
+def _converted(state: TorchState, element: int, target: torch.dtype) -> int:
     if element == 0 or state.elements.is_truth(element):
         return element
     item = state.elements.get(element)
+    if target is not torch.bool and _holds_all(target, item):
+        return element
+    convert = whole_number_of(target)
 
     def function(get: Get) -> Any:
         return convert(get(0))
 
-    return state.elements.add(Function(state.run, (item,), function), is_truth=convert is bool)
+    return state.elements.add(Function(state.run, (item,), function), is_truth=target is torch.bool)
+
+
+def is_narrower(target: torch.dtype, source: torch.dtype) -> bool:
+    """Whether an integer type cannot hold every number of another one."""
+    if source is torch.bool:
+        return False
+    own, other = torch.iinfo(target), torch.iinfo(source)
+    return own.min > other.min or own.max < other.max
+
+
+def _holds_all(target: torch.dtype, item: Deferred) -> bool:
+    """Whether every outcome of a draw is a whole number within an integer type."""
+    limits = torch.iinfo(target)
+    if isinstance(item, Winner):  # a position in memory
+        return limits.bits >= 32
+    if not isinstance(item, Leaf):
+        return False
+    values = item.possible_values
+    return values.dtype.kind in "iub" and bool(values.min() >= limits.min and values.max() <= limits.max)
+
+
+@functools.cache
+def whole_number_of(dtype: torch.dtype) -> Callable[[Any], Any]:
+    """Turns a number into one of an integer or truth type, as memory of that type would hold it: it wraps around."""
+    if dtype is torch.bool:
+        return bool
+    limits = torch.iinfo(dtype)
+    low, high, size = limits.min, limits.max, 1 << limits.bits
+
+    def wrapped(value: Any) -> int:
+        number = int(value)
+        return number if low <= number <= high else (number - low) % size + low
+
+    return wrapped
 
 
 HANDLERS.update({name: moved for name in _MOVED if name != "where"})

@@ -244,7 +244,7 @@ def test_acceptance_reaches_what_the_laws_allow():
 
 
 def test_scenarios_cover_the_corners():
-    """Zeros, equal rows, one-hot rows, rejections for certain, and drafts of one to four tokens all occur."""
+    """Zeros, equal rows, one-hot rows, certain rejections, short and long drafts, ids beyond a byte: all occur."""
     scenarios = standard_scenarios()
     rows = [
         (scenario.draft(prefix), scenario.target(prefix))
@@ -252,8 +252,8 @@ def test_scenarios_cover_the_corners():
         for prefix in [(), *((token,) for token in range(scenario.vocab_size))]
     ]
 
-    assert {1, 2, 3, 4} == {scenario.num_draft_tokens for scenario in scenarios}
-    assert {2, 3, 4, 5, 6, 8} == {scenario.vocab_size for scenario in scenarios}
+    assert {1, 2, 3, 4, 8} == {scenario.num_draft_tokens for scenario in scenarios}
+    assert {2, 3, 4, 5, 6, 8, 300} == {scenario.vocab_size for scenario in scenarios}
     assert any((target == 0.0).any() for _, target in rows)
     assert any(np.array_equal(draft, target) for draft, target in rows)
     assert any(target.max() == 1.0 for _, target in rows)
