@@ -67,7 +67,7 @@ def section(one: Check) -> Iterator[str]:
         yield f"{_joined(one.description)}\n"
     yield f"* Needs: {', '.join(f'`{c.name}`' for c in sorted(one.needs, key=lambda c: c.name))}"
     if one.exercised_by:
-        wanted = "; ".join(f"at least {c.at_least} {c.counter.replace('-', ' ')}" for c in one.exercised_by)
+        wanted = "; ".join(condition.wanted for condition in one.exercised_by)
         yield f"* Inconclusive without: {wanted}"
     yield f"* Catches: {', '.join(f'`{name}`' for name in one.catches)}"
     yield f"* Source: {one.source}\n"

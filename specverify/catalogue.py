@@ -85,5 +85,5 @@ def _unknown(check_id: str, checks: dict[str, Check]) -> str:
     import difflib
 
     near = difflib.get_close_matches(check_id, checks, n=3, cutoff=0.4)
-    hint = f"; did you mean {' or '.join(near)}?" if near else ""
-    return f"no check is called {check_id!r}{hint} `specverify list` shows all {len(checks)}"
+    hint = f"did you mean {' or '.join(near)}?" if near else ""
+    return f"no check is called {check_id!r}; {hint}{' ' if hint else ''}`specverify list` shows all {len(checks)}"

@@ -6,8 +6,9 @@ replay needs nothing but the file and the engine.
 
 from __future__ import annotations
 
+import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,18 @@ from typing import Any
 from specverify.adapters.recorded import RecordedSubject, trace_files
 from specverify.adapters.resolve import resolve_subjects
 from specverify.catalogue import all_checks
+from specverify.checks.registry import Check, CheckContext
 from specverify.core.capabilities import Capability
-from specverify.core.errors import UsageError
-from specverify.core.outcomes import CheckResult, Finding, Outcome, Report, Table
+from specverify.core.crashes import subject_crashed
+from specverify.core.errors import SpecverifyError, SubjectCrashed, UsageError
+from specverify.core.outcomes import CheckResult, Finding, Kind, Outcome, Report, Table
 from specverify.core.types import Request, SamplingParams, Trace
 from specverify.known_failures import read_toml
 from specverify.runner import run_checks
 from specverify.stats.budget import DEFAULT_ALPHA
 from specverify.trace.compare import PROBS_TOLERANCE, Comparison, compare_all
 from specverify.trace.files import TraceFile, TraceWriter, read_traces
+from specverify.trace.returned import returned_traces
 
 __all__ = ["record", "replay", "replay_file", "trace_files"]
 
@@ -47,20 +51,28 @@ def record(engine: str, recipe: Path, *, update: bool = False) -> Path:
     """Runs the recipe on the engine and writes the trace file beside the recipe; returns its path.
 
     engine: as for `specverify check`. Raises UsageError where the recipe is malformed, the engine records no steps,
-    or the trace is there already and update is not set.
+    or the trace is there already and update is not set; SubjectCrashed where the engine raises, and says what is kept.
     """
     options, requests = read_recipe(recipe)
     path = recipe.with_suffix(".trace.jsonl")
     if path.exists() and not update:
         raise UsageError(f"{path} is there already; give --update to replace it, if the change is intended")
-    subject = _engine(engine, options)
-    traces = _generate(subject, requests)
+    subject = _engine(engine, options, source=f"[engine] of {recipe}")
     meta = {"engine": engine, "options": dict(options), "subject": subject.name}
     # Written beside the old one and then moved over it: a run that dies half way leaves the golden trace alone.
     fresh = path.with_suffix(".new")
-    with TraceWriter(fresh, meta=meta) as writer:
-        for trace in traces:
-            writer.write(_without_kv_rows(trace))
+    num_written = 0
+    try:
+        with TraceWriter(fresh, meta=meta) as writer:
+            for trace in _generate(subject, requests):
+                writer.write(_without_kv_rows(trace))
+                num_written += 1
+    except SubjectCrashed as crash:
+        if not num_written:
+            fresh.unlink()
+            raise
+        kept = f"{crash}. {num_written} of {len(requests)} requests were recorded before that: {fresh}"
+        raise SubjectCrashed(kept) from crash.__cause__
     fresh.replace(path)
     return path
 
@@ -75,6 +87,7 @@ def replay(path: Path, *, engine: str = "") -> Report:
 def replay_file(file: Path, *, engine: str = "", probs_tolerance: float = PROBS_TOLERANCE) -> Report:
     """Replays one trace file: the decisions must repeat, and every check of traces must hold on what came.
 
+    An engine that raises, while it is made or while it generates, crashes this file's replay and no other's.
     Raises UsageError where the file is damaged or names an engine that is not there.
     """
     started = time.perf_counter()
@@ -84,16 +97,23 @@ def replay_file(file: Path, *, engine: str = "", probs_tolerance: float = PROBS_
         raise UsageError(f"{file} does not say which engine recorded it; give --engine")
     # Options in the file belong to the engine that recorded it; another engine brings its own.
     same_engine = not engine or engine == golden.meta.get("engine")
-    subject = _engine(spec, golden.meta.get("options", {}) if same_engine else {})
-    now = _generate(subject, [trace.request for trace in golden.traces])
+    try:
+        options = golden.meta.get("options", {}) if same_engine else {}
+        subject = _engine(spec, options, source=f"the header of {file}")
+        now = list(_generate(subject, [trace.request for trace in golden.traces]))
+    except SubjectCrashed as crash:
+        crashed = CheckResult(
+            DECISIONS_REPEAT, str(file), Outcome.CRASHED, claim=CLAIM, reason=str(crash), rerun=_replay(file, spec)
+        )
+        return Report([crashed], seed=0, alpha=DEFAULT_ALPHA, seconds=time.perf_counter() - started)
     compared = _compared(file, spec, golden, now, probs_tolerance)
     judged = run_checks(
-        RecordedSubject(f"{file} (replayed)", now),
-        checks=[one for one in all_checks() if one.needs <= _TRACE_ONLY],
-        rerun=f"specverify replay {file} --engine {spec}",
+        RecordedSubject(f"{file} (replayed)", now), checks=[one for one in all_checks() if one.needs <= _TRACE_ONLY]
     )
     # The replay's own findings matter only as findings: what a few recorded requests do not exercise is no news.
-    findings = [result for result in judged.results if result.outcome in (Outcome.FAILED, Outcome.CRASHED)]
+    wrong = (Outcome.FAILED, Outcome.CRASHED)
+    rerun = _replay(file, spec)
+    findings = [replace(result, rerun=rerun) for result in judged.results if result.outcome in wrong]
     return Report([compared, *findings], seed=0, alpha=DEFAULT_ALPHA, seconds=time.perf_counter() - started)
 
 
@@ -112,7 +132,9 @@ def read_recipe(path: Path) -> tuple[Mapping[str, Any], Sequence[Request]]:
 def _request(path: Path, number: int, given: Mapping[str, Any]) -> Request:
     unknown = set(given) - set(_REQUEST)
     if unknown:
-        raise UsageError(f"{path}, request {number}: {', '.join(sorted(unknown))} is unknown; there are {_REQUEST}")
+        raise UsageError(
+            f"{path}, request {number}: {', '.join(sorted(unknown))} is unknown; there are {', '.join(_REQUEST)}"
+        )
     for key in ("prompt_token_ids", "max_new_tokens"):
         if not given.get(key):
             raise UsageError(f"{path}, request {number} has no {key}")
@@ -133,8 +155,14 @@ def _without_kv_rows(trace: Trace) -> Trace:
     return replace(trace, steps=steps)
 
 
-def _engine(spec: str, options: Mapping[str, Any]) -> Any:
-    subjects = resolve_subjects(spec, options=options)
+def _engine(spec: str, options: Mapping[str, Any], *, source: str) -> Any:
+    """The one engine that spec makes. source: where the options come from, for who must correct them."""
+    try:
+        subjects = resolve_subjects(spec, options=options)
+    except UsageError as error:
+        if not options:
+            raise
+        raise UsageError(f"{error} (the options come from {source})") from error
     if len(subjects) != 1:
         raise UsageError(f"{spec} makes {len(subjects)} engines where one is wanted; choose one by its options")
     subject = subjects[0]
@@ -143,9 +171,45 @@ def _engine(spec: str, options: Mapping[str, Any]) -> Any:
     return subject
 
 
-def _generate(subject: Any, requests: Sequence[Request]) -> Sequence[Trace]:
+def _generate(subject: Any, requests: Sequence[Request]) -> Iterator[Trace]:
     """One request at a time: a golden trace must not depend on who else was in the batch."""
-    return [trace for request in requests for trace in subject.generate([request], speculate=True)]
+    for number, request in enumerate(requests):
+        try:
+            made = subject.generate([request], speculate=True)
+            made = made if made is None else list(made)
+        except SpecverifyError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise subject_crashed(f"{subject.name}, asked for request {number},", error) from error
+        yield from returned_traces(subject.name, made, [request])
+
+
+def _replay(file: Path, spec: str) -> str:
+    return shlex.join(["specverify", "replay", str(file), "--engine", spec])
+
+
+def _judged_by_replay(subject: Any, context: CheckContext) -> Iterator[Finding]:
+    """Each request of a golden trace is run again, alone and with its seed, and compared with what was recorded:
+    prompt, draft token ids, draft laws, target laws, decisions, tokens, in the order of the pipeline.
+
+    The first component that differs is named, because all that follow it differ for that reason. Laws may differ by
+    rounding (1e-6), decisions not at all. `specverify record ... --update` accepts a change that was intended.
+    """
+    raise UsageError(f"{DECISIONS_REPEAT} is judged by `specverify replay`, against a recorded trace")
+    yield
+
+
+# Declared like a check, so that it is explained like one. It is in no catalogue: it judges a file beside an engine.
+DECISIONS_REPEAT_CHECK = Check(
+    id=DECISIONS_REPEAT,
+    claim=CLAIM,
+    kind=Kind.EXACT,
+    needs=frozenset({Capability.GENERATE, Capability.TRACE}),
+    exercised_by=(),
+    catches=("whatever changed a draft, a law, a decision or a token since the trace was recorded",),
+    source="golden traces: `specverify record` wrote what the engine did",
+    judge=_judged_by_replay,
+)
 
 
 def _compared(file: Path, spec: str, golden: TraceFile, now: Sequence[Trace], tolerance: float) -> CheckResult:
@@ -162,7 +226,7 @@ def _compared(file: Path, spec: str, golden: TraceFile, now: Sequence[Trace], to
         findings=findings,
         worth=f"{len(golden.traces)} requests, {num_steps} steps, laws within {tolerance:g}",
         figures={"options": options, "engine": spec},
-        rerun=f"specverify replay {file} --engine {spec}\n  Intended?  specverify record {spec} {recipe} --update",
+        rerun=f"{_replay(file, spec)}\n  Intended?  specverify record {spec} {recipe} --update",
     )
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from specverify.checks.registry import Check
 from specverify.core.errors import UsageError
 from specverify.core.outcomes import CheckResult, Outcome, Report
+from specverify.report.commands import rerun_command
 from specverify.runner import SILENT, Monitor, num_statistical, run_checks
 
 
@@ -159,7 +160,7 @@ def _mourn(unit: _Unit, exit_code: int | None, watch: Monitor, options: Mapping[
         if one.id in done:
             continue
         during = "" if one.id == unit.current else f" during {unit.current or 'start-up'}, before this check was run"
-        rerun = f"{options['rerun']} --select {one.id} --seed {options['seed']}" if options.get("rerun") else ""
+        rerun = rerun_command(options.get("rerun", ""), one.id, options["seed"])
         result = CheckResult(
             one.id, unit.subject.name, Outcome.CRASHED, claim=one.claim, rerun=rerun,
             reason=f"the engine's process died ({how}){during}",

@@ -9,14 +9,16 @@ from typing import Any
 
 import pytest
 
-from specverify.adapters.resolve import as_subject, parse_options, resolve_subjects
+from specverify.adapters.resolve import as_subject, parse_options, require_named, resolve_subjects
 from specverify.catalogue import select as select_checks
 from specverify.checks.registry import Check
-from specverify.core.errors import UsageError
+from specverify.core.errors import SpecverifyError, SubjectCrashed, UsageError
 from specverify.core.outcomes import CheckResult, Kind, Outcome
 from specverify.known_failures import read_known_failures
 from specverify.profiles import profile as profile_ids
 from specverify.pytest_state import current_item
+from specverify.report.commands import check_command
+from specverify.report.summary import summary_of
 from specverify.report.text import render_result
 from specverify.runner import run_checks
 
@@ -62,7 +64,10 @@ class BoundCheck:
     def __call__(self, subject: Any) -> CheckResult:
         """Judges the subject: returns if it passes, skips with the reason if it cannot be decided, fails otherwise."""
         __tracebackhide__ = True
-        target = subject.subject if isinstance(subject, LazySubject) else as_subject(subject, "subject")
+        try:
+            target = subject.subject if isinstance(subject, LazySubject) else as_subject(subject, "subject")
+        except SubjectCrashed as crash:
+            pytest.fail(f"crashed  {crash}", pytrace=False)
         name = subject.name if isinstance(subject, LazySubject) else target.name
         report = run_checks(
             target, checks=[self.check], seed=self.seed, alpha=self.alpha, effort=self.effort,
@@ -107,26 +112,23 @@ def bound_checks(
 
 
 _ENGINE_CHECKS = pytest.StashKey[Sequence[Any]]()
+_ENGINE_PROBLEM = pytest.StashKey[str]()
 
 
 def prepare_engine(config: pytest.Config) -> None:
-    """Builds the engine given on the command line. Raises pytest.UsageError, before anything is collected."""
-    spec = config.getoption("--engine")
+    """Builds the engine given on the command line, before anything is collected.
+
+    Raises pytest.UsageError. A worker of xdist cannot end the session with a sentence: there it is kept for
+    checks_of_engine, which makes it an error of the collection.
+    """
     try:
-        subjects = resolve_subjects(spec, options=parse_options(config.getoption("--engine-option")))
-        known_file = config.getoption("--specverify-known-failures")
-        checks = bound_checks(
-            num_subjects=len(subjects),
-            known_failures=read_known_failures(Path(known_file)) if known_file else None,
-            select=config.getoption("--specverify-select"),
-            profile=config.getoption("--specverify-profile"),
-            alpha=config.getoption("--specverify-alpha"),
-            seed=config.getoption("--specverify-seed"),
-            effort=config.getoption("--specverify-effort"),
-            rerun=f"specverify check {spec}",
-        )
-    except UsageError as error:
-        raise pytest.UsageError(str(error)) from error
+        subjects = resolve_subjects(config.getoption("--engine"), options=_engine_options(config))
+        checks = _checks_on_command_line(config, len(subjects))
+    except SpecverifyError as error:
+        if not hasattr(config, "workerinput"):
+            raise pytest.UsageError(str(error)) from error
+        config.stash[_ENGINE_PROBLEM] = str(error)
+        return
     lazy = [LazySubject(subject.name, subject) for subject in subjects]
     prefix = "" if len(lazy) == 1 else "{}-"
     config.stash[_ENGINE_CHECKS] = [
@@ -136,8 +138,59 @@ def prepare_engine(config: pytest.Config) -> None:
     ]
 
 
+def require_options(config: pytest.Config) -> None:
+    """Raises pytest.UsageError for what can be seen to be wrong without building the engine.
+
+    For the controller of xdist: its workers build the engine, and it should not hold one more.
+    """
+    try:
+        require_named(config.getoption("--engine"))
+        _engine_options(config)
+        _checks_on_command_line(config, 1)
+    except SpecverifyError as error:
+        raise pytest.UsageError(str(error)) from error
+
+
+def _engine_options(config: pytest.Config) -> dict[str, Any]:
+    return parse_options(config.getoption("--engine-option"))
+
+
+def _checks_on_command_line(config: pytest.Config, num_subjects: int) -> Sequence[BoundCheck]:
+    known_file = config.getoption("--specverify-known-failures")
+    alpha, effort = config.getoption("--specverify-alpha"), config.getoption("--specverify-effort")
+    known_path = Path(known_file) if known_file else None
+    return bound_checks(
+        num_subjects=num_subjects,
+        known_failures=read_known_failures(known_path) if known_path else None,
+        select=config.getoption("--specverify-select"),
+        profile=config.getoption("--specverify-profile"),
+        alpha=alpha,
+        seed=config.getoption("--specverify-seed"),
+        effort=effort,
+        rerun=check_command(
+            config.getoption("--engine"), _engine_options(config), alpha=alpha, effort=effort, known_failures=known_path
+        ),
+    )
+
+
+def is_selected(item: pytest.Item, config: pytest.Config) -> bool:
+    """Whether --specverify-select leaves this test in: a test of parametrize_with_checks by its check, others always.
+
+    Raises pytest.UsageError for a pattern that matches no check.
+    """
+    bound = getattr(item, "callspec", None) and item.callspec.params.get("check")  # type: ignore[attr-defined]
+    if not isinstance(bound, BoundCheck):
+        return True
+    try:
+        return bound.check in select_checks(config.getoption("--specverify-select"))
+    except UsageError as error:
+        raise pytest.UsageError(str(error)) from error
+
+
 def checks_of_engine(config: pytest.Config) -> Sequence[Any]:
     """(subject, check) pairs for the engine given on the command line, or one skipped placeholder."""
+    if _ENGINE_PROBLEM in config.stash:
+        raise pytest.Collector.CollectError(config.stash[_ENGINE_PROBLEM])
     nothing = [_nothing("give --engine MODULE:FACTORY to judge an engine")]
     return config.stash.get(_ENGINE_CHECKS, nothing)
 
@@ -164,6 +217,5 @@ def _remember(result: CheckResult) -> None:
     """Hands the result to the terminal summary, through the report, so that it survives xdist."""
     item = current_item()
     if item is not None:
-        text = result.worth if result.outcome is Outcome.PASSED else result.reason
-        line = f"{result.outcome.value}  {result.check_id}  {result.subject}"
-        item.user_properties.append(("specverify", f"{line}   {text}" if text else line))
+        # JSON types only: xdist sends no others.
+        item.user_properties.append(("specverify", summary_of(result)))

@@ -16,12 +16,18 @@ _OPTIONS = (
     ("--engine", {"default": None, "metavar": "MODULE:FACTORY", "help": "the engine that specverify.properties judge"}),
     ("--engine-option", {"action": "append", "default": [], "metavar": "KEY=VALUE", "help": "passed to the factory"}),
     ("--golden", {"default": None, "metavar": "FOLDER", "help": "golden traces that the engine must repeat"}),
-    ("--specverify-select", {"action": "append", "default": None, "metavar": "ID", "help": "check id or wildcard"}),
-    ("--specverify-profile", {"default": None, "metavar": "NAME", "help": "checks that must be decided"}),
-    ("--specverify-known-failures", {"default": None, "metavar": "FILE", "help": "TOML: check id = reason; strict"}),
-    ("--specverify-seed", {"default": 0, "type": int, "help": "root of every random stream (default 0)"}),
-    ("--specverify-alpha", {"default": 1e-9, "type": float, "help": "chance of one false alarm a run (default 1e-9)"}),
-    ("--specverify-effort", {"default": 1.0, "type": float, "help": "scales the amount of sampling (default 1)"}),
+    (
+        "--specverify-select",
+        {"action": "append", "default": None, "metavar": "ID", "help": "check id or wildcard; may be repeated"},
+    ),
+    ("--specverify-profile", {"default": None, "metavar": "NAME", "help": "checks that must be decided (of --engine)"}),
+    (
+        "--specverify-known-failures",
+        {"default": None, "metavar": "FILE", "help": "TOML: check id = reason; strict (of --engine)"},
+    ),
+    ("--specverify-seed", {"default": 0, "type": int, "help": "root of every random stream of --engine (default 0)"}),
+    ("--specverify-alpha", {"default": 1e-9, "type": float, "help": "of one false alarm on --engine (default 1e-9)"}),
+    ("--specverify-effort", {"default": 1.0, "type": float, "help": "scales the sampling of --engine (default 1)"}),
 )
 
 
@@ -34,13 +40,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
     """Builds the engine before anything is collected, so that a wrong option ends in one sentence."""
-    is_controller = bool(getattr(session.config.option, "dist", "no") != "no") and not hasattr(
-        session.config, "workerinput"
-    )
-    if session.config.getoption("--engine") is not None and not is_controller:
-        from specverify.pytest_items import prepare_engine
+    if session.config.getoption("--engine") is None:
+        return
+    from specverify.pytest_items import prepare_engine, require_options
 
-        prepare_engine(session.config)
+    is_distributed = getattr(session.config.option, "dist", "no") != "no"
+    is_controller = is_distributed and not hasattr(session.config, "workerinput")
+    (require_options if is_controller else prepare_engine)(session.config)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """--specverify-select holds for tests of parametrize_with_checks too; those of --engine were selected before."""
+    if config.getoption("--specverify-select") is None:
+        return
+    from specverify.pytest_items import is_selected
+
+    left_out = [item for item in items if not is_selected(item, config)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -63,15 +81,17 @@ def pytest_runtest_call(item: pytest.Item) -> Any:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Says what the passes were worth, which is what makes them worth reading."""
-    lines = [
+    results = [
         dict(report.user_properties)["specverify"]
         for key in ("passed", "failed", "skipped", "xfailed")
         for report in terminalreporter.stats.get(key, [])
         if "specverify" in dict(getattr(report, "user_properties", ()))
     ]
-    if lines:
+    if results:
+        from specverify.report.summary import summary_lines
+
         terminalreporter.section("specverify")
-        for line in sorted(lines):
+        for line in summary_lines(results):
             terminalreporter.write_line(line)
 
 

@@ -7,19 +7,18 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from specverify import catalogue
 from specverify.checks.registry import Check, CheckContext, Inconclusive
-from specverify.core.capabilities import Capability
+from specverify.core.capabilities import Capability, checked_capabilities, for_others
+from specverify.core.crashes import crash_sentence
 from specverify.core.errors import UsageError
 from specverify.core.outcomes import CheckResult, Finding, Kind, Outcome, Report
 from specverify.core.randomness import Streams
 from specverify.exact import heap
+from specverify.report.commands import rerun_command
 from specverify.stats.budget import DEFAULT_ALPHA
-
-_PACKAGE = str(Path(__file__).parent)
 
 
 @dataclass(frozen=True)
@@ -63,6 +62,8 @@ def run_checks(
     for check_id in (*known, *required):
         catalogue.check_by_id(check_id)
     todo = list(subjects) if isinstance(subjects, (list, tuple)) else [subjects]
+    for subject in todo:
+        checked_capabilities(subject)
     share = alpha / max(1, alpha_shares or num_statistical(chosen, todo))
     started = time.perf_counter()
     results: list[CheckResult] = []
@@ -79,8 +80,7 @@ def run_checks(
                 result = _judge(one, subject, context)
                 if one.id in known:
                     result = _as_known_failure(result, known[one.id])
-                command = f"{rerun} --select {one.id} --seed {seed}" if rerun else ""
-                result = replace(result, claim=one.claim, rerun=command)
+                result = replace(result, claim=one.claim, rerun=rerun_command(rerun, one.id, seed))
                 results.append(result)
                 monitor.on_result(result)
     except KeyboardInterrupt:
@@ -110,6 +110,8 @@ def _judge(one: Check, subject: Any, context: CheckContext) -> CheckResult:
 
     missing = one.missing(subject.capabilities)
     if missing:
+        context.figures["missing"] = sorted(capability.name for capability in missing)
+        context.figures["for_others"] = for_others(missing, frozenset(subject.capabilities))
         return result(Outcome.UNSUPPORTED, reason=_missing_sentence(subject.name, missing))
     left_out = getattr(subject, "left_out", {}).get(one.id)
     if left_out:
@@ -129,7 +131,7 @@ def _judge(one: Check, subject: Any, context: CheckContext) -> CheckResult:
     except Exception as error:
         if not findings:
             context.figures["traceback"] = traceback.format_exc()
-            return result(Outcome.CRASHED, reason=_crash_sentence(error))
+            return result(Outcome.CRASHED, reason=crash_sentence(error))
     if findings:
         return result(Outcome.FAILED, findings=tuple(findings))
     for condition in one.exercised_by:
@@ -143,16 +145,6 @@ def _judge(one: Check, subject: Any, context: CheckContext) -> CheckResult:
 def _missing_sentence(name: str, missing: frozenset[Capability]) -> str:
     wanted = "; ".join(sorted(capability.value for capability in missing))
     return f"{name} does not declare {', '.join(sorted(c.name for c in missing))} (a subject that {wanted})"
-
-
-def _crash_sentence(error: Exception) -> str:
-    """Names the exception and the innermost line outside this package, which is where the subject gave up."""
-    frames = traceback.extract_tb(error.__traceback__)
-    outside = [frame for frame in frames if not frame.filename.startswith(_PACKAGE)] or list(frames)
-    last = outside[-1]
-    text = str(error).strip().splitlines()
-    first = text[0] if text else "no message"
-    return f"{type(error).__name__}: {first} (raised at {last.filename}:{last.lineno}, in {last.name})"
 
 
 def _as_known_failure(result: CheckResult, reason: str) -> CheckResult:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from specverify.adapters.recorded import recorded_subjects
-from specverify.core.errors import UsageError
+from specverify.core.errors import SubjectCrashed, UsageError
 from specverify.core.outcomes import Outcome
 from specverify.golden import read_recipe, record, replay, replay_file
 from specverify.report.text import render_result
@@ -44,17 +44,25 @@ def test_a_changed_draft_law_is_named_as_the_first_difference(recipe):
     """The text may differ later; what is named is the component that changed first."""
     path = record("tests.changed_engines:unchanged", recipe)
 
-    (result,) = [
-        one
-        for one in replay_file(path, engine="tests.changed_engines:wrong_draft_law").results
-        if one.check_id == "golden.decisions-repeat"
-    ]
+    results = replay_file(path, engine="tests.changed_engines:wrong_draft_law").results
+    (result,) = [one for one in results if one.check_id == "golden.decisions-repeat"]
 
     assert result.outcome is Outcome.FAILED
     message = render_result(result)
     marked = next(line for line in message.splitlines() if "first difference" in line)
     assert "draft probs" in marked
     assert "--update" in message
+
+
+def test_what_is_wrong_on_the_replay_itself_names_a_command_that_there_is(recipe):
+    """A replay is repeated by a replay, which selects no checks."""
+    path = record("tests.changed_engines:unchanged", recipe)
+
+    results = replay_file(path, engine="tests.changed_engines:keeps_rejected_rows").results
+
+    assert "kv.rejected-rows-dropped" in {one.check_id for one in results}
+    commands = {one.rerun.splitlines()[0] for one in results}
+    assert commands == {f"specverify replay {path} --engine tests.changed_engines:keeps_rejected_rows"}
 
 
 def test_an_existing_trace_is_replaced_only_on_purpose(recipe):
@@ -70,11 +78,25 @@ def test_an_engine_that_dies_leaves_the_golden_trace_alone(recipe):
     path = record("tests.changed_engines:unchanged", recipe)
     before = path.read_bytes()
 
-    with pytest.raises(RuntimeError):
+    with pytest.raises(
+        SubjectCrashed, match=r"dying, asked for request 0, raised RuntimeError: out of memory .*changed_engines"
+    ):
         record("tests.changed_engines:dies", recipe, update=True)
 
     assert path.read_bytes() == before
     assert read_traces(path).is_complete
+
+
+def test_what_was_recorded_before_an_engine_died_is_kept_and_named(tmp_path):
+    """The requests that were done can still be judged."""
+    recipe = tmp_path / "two.toml"
+    recipe.write_text(RECIPE + RECIPE[RECIPE.index("[[request]]") :])
+
+    with pytest.raises(SubjectCrashed, match=r"asked for request 1, .*1 of 2 requests were recorded .*two\.trace\.new"):
+        record("tests.changed_engines:dies_at_the_second_request", recipe)
+
+    kept = read_traces(recipe.with_suffix(".trace.new"), salvage=True)
+    assert (len(kept.traces), kept.is_complete) == (1, False)
 
 
 def test_a_recorded_trace_is_judged_like_a_run():

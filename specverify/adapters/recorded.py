@@ -8,9 +8,10 @@ from typing import Any
 
 from specverify.adapters.function_traffic import holds_recorded_calls, read_recorded_calls
 from specverify.core.capabilities import Capability
-from specverify.core.errors import UsageError
+from specverify.core.errors import SubjectCrashed, UsageError
 from specverify.core.types import Trace
 from specverify.trace.files import read_traces
+from specverify.trace.returned import returned_traces
 
 TRACE_SUFFIX = ".jsonl"
 
@@ -24,15 +25,25 @@ class RecordedSubject:
         self.capabilities = _shown(self.traces)
 
 
-def recorded_subjects(path: Path) -> Sequence[Any]:
-    """One subject per file of traces or of verify calls. Raises UsageError where there is none, or one is damaged."""
-    return [_recorded_subject(file) for file in trace_files(path)]
+def recorded_subjects(path: Path, *, salvage: bool = False) -> Sequence[Any]:
+    """One subject per file of traces or of verify calls.
+
+    salvage: of a file that was cut short, take the traces that are whole; the rest of one proves nothing of its end.
+    Raises UsageError where there is no file, or one is damaged or holds what is no law.
+    """
+    return [_recorded_subject(file, salvage) for file in trace_files(path)]
 
 
-def _recorded_subject(file: Path) -> Any:
+def _recorded_subject(file: Path, salvage: bool) -> Any:
     if holds_recorded_calls(file):
         return read_recorded_calls(file)
-    return RecordedSubject(str(file), read_traces(file).traces)
+    traces = [trace for trace in read_traces(file, salvage=salvage).traces if not trace.meta.get("is_partial")]
+    if not traces:
+        raise UsageError(f"{file} holds no whole trace; record it again")
+    try:
+        return RecordedSubject(str(file), returned_traces(str(file), traces, [trace.request for trace in traces]))
+    except SubjectCrashed as error:
+        raise UsageError(f"{error}; record it again") from error
 
 
 def trace_files(path: Path) -> Sequence[Path]:

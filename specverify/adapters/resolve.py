@@ -10,18 +10,22 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from specverify.core.errors import UsageError
+from specverify.core.capabilities import checked_capabilities
+from specverify.core.crashes import subject_crashed
+from specverify.core.errors import SpecverifyError, UsageError
 
 Options = Mapping[str, Any]
 
 
-def resolve_subjects(spec: str, *, options: Options | None = None) -> Sequence[Any]:
+def resolve_subjects(spec: str, *, options: Options | None = None, salvage: bool = False) -> Sequence[Any]:
     """The subjects that spec names.
 
     spec: a built-in engine ("transformers", "reference"); MODULE:NAME, where NAME is a factory that returns an
       engine (or several), a verify function, or one wrapped by specverify.verified; or a trace file or a folder
-      of trace files. options: keyword arguments for the built-in engine or the factory.
-    Raises UsageError where spec names nothing, or something that cannot be judged.
+      of trace files. options: keyword arguments for the built-in engine or the factory. salvage: of a trace file that
+      was cut short, take the whole traces.
+    Raises UsageError where spec names nothing, or something that cannot be judged; SubjectCrashed where the module or
+    the factory itself raises.
     """
     given = dict(options or {})
     if spec in _BUILT_IN:
@@ -31,8 +35,25 @@ def resolve_subjects(spec: str, *, options: Options | None = None) -> Sequence[A
     if Path(spec).exists():
         from specverify.adapters.recorded import recorded_subjects
 
-        return recorded_subjects(Path(spec))
-    raise UsageError(
+        _no_options(spec, "a trace file", given)
+        return recorded_subjects(Path(spec), salvage=salvage)
+    raise _names_nothing(spec)
+
+
+def require_named(spec: str) -> None:
+    """Raises what resolve_subjects would where spec names nothing, without building an engine.
+
+    For processes that only hand work to others.
+    """
+    if spec in _BUILT_IN or Path(spec).exists():
+        return
+    if ":" not in spec:
+        raise _names_nothing(spec)
+    load_attribute(spec)
+
+
+def _names_nothing(spec: str) -> UsageError:
+    return UsageError(
         f"{spec!r} names nothing to check; give one of {', '.join(_BUILT_IN)}, MODULE:FACTORY (an engine), "
         "MODULE:FUNCTION (a verify function), or a trace file that exists"
     )
@@ -57,7 +78,17 @@ def _from_module(spec: str, options: dict[str, Any]) -> Sequence[Any]:
     found = load_attribute(spec)
     if is_factory(found):
         return _as_sequence(_call(found, _with_probe(found, options), spec), spec)
+    kind = "an engine that is made already" if hasattr(found, "capabilities") else "a verify function"
+    _no_options(spec, kind, options)
     return [as_subject(found, spec)]
+
+
+def _no_options(spec: str, kind: str, options: Options) -> None:
+    if options:
+        raise UsageError(
+            f"{spec} is {kind}, which takes no options; it was given {', '.join(options)}. Options go to a factory: a "
+            "function that returns an engine and needs no argument, except perhaps one called probe"
+        )
 
 
 def as_subject(found: Any, name: str) -> Any:
@@ -69,7 +100,7 @@ def as_subject(found: Any, name: str) -> Any:
     if handle is not None and hasattr(handle, "subject"):
         return handle.subject
     if hasattr(found, "capabilities") and not isinstance(found, type):
-        return found
+        return _as_sequence(found, name)[0]
     if not callable(found):
         raise UsageError(
             f"{name} is a {type(found).__name__}; give an engine, a function that makes one, or a verify function"
@@ -81,7 +112,22 @@ def as_subject(found: Any, name: str) -> Any:
         return made[0]
     from specverify.adapters.function import FunctionSubject
 
-    return FunctionSubject.from_function(found, name=name)
+    try:
+        return FunctionSubject.from_function(found, name=name)
+    except UsageError as error:
+        raise UsageError(f"{error}{_factory_hint(found)}") from error
+
+
+def _factory_hint(found: Any) -> str:
+    """For a function that was taken for a verify function: why it was not taken for a factory."""
+    try:
+        required = [p.name for p in inspect.signature(found).parameters.values() if p.default is p.empty]
+    except (TypeError, ValueError):
+        return ""
+    return (
+        f"\nIf it makes an engine: a factory needs no argument, except perhaps one called probe (given the probe "
+        f"checkpoint pair), and this one needs {', '.join(required)}; give it defaults, or call it probe"
+    )
 
 
 def parse_options(texts: Sequence[str]) -> dict[str, Any]:
@@ -122,8 +168,8 @@ def load_attribute(spec: str) -> Any:
             "it is not installed and not in this folder" if module_name.startswith(missing) else f"it needs {missing}"
         )
         raise UsageError(f"cannot import {module_name}: {where}") from error
-    except Exception as error:
-        raise UsageError(f"importing {module_name} raised {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise subject_crashed(f"importing {module_name}", error) from error
     for part in attribute.split("."):
         try:
             found = getattr(found, part)
@@ -170,8 +216,12 @@ def _call(factory: Callable[..., Any], options: dict[str, Any], spec: str) -> An
         # A factory that hands its options on finds out later that nobody knows one of them.
         unknown = next((key for key in options if f"unexpected keyword argument {key!r}" in str(error)), None)
         if unknown is None:
-            raise
+            raise subject_crashed(spec, error) from error
         raise UsageError(f"{spec} has no option {unknown!r}; it was given {', '.join(options)}") from error
+    except SpecverifyError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise subject_crashed(spec, error) from error
 
 
 def _as_sequence(made: Any, spec: str) -> Sequence[Any]:
@@ -185,4 +235,5 @@ def _as_sequence(made: Any, spec: str) -> Sequence[Any]:
                     f"{spec} returned a {type(subject).__name__} without {attribute!r}; an engine adapter has name, "
                     "capabilities and generate(requests, speculate=...), see docs/adapters.md"
                 )
+        checked_capabilities(subject)
     return subjects

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from specverify.checks import ambient
+from specverify.checks.asking import answer
 from specverify.checks.registry import CheckContext
 from specverify.core.capabilities import Capability
-from specverify.core.errors import UsageError
 from specverify.core.scenario import Purpose, scenarios_of
 from specverify.core.types import Request, SamplingParams, Trace
+from specverify.trace.returned import returned_traces
 
 GREEDY = SamplingParams(temperature=0.0)
 SAMPLED = SamplingParams()
@@ -75,7 +76,9 @@ def _made_up_prompts(subject: Any, context: CheckContext) -> Iterator[tuple[int,
     generator = context.streams.generator("evidence", "prompts")
     vocab_size = getattr(getattr(subject, "checkpoint", subject), "vocab_size", _LAST_WORD_ID + 1)
     for index in range(NUM_PROMPTS):
-        words = generator.integers(_FIRST_WORD_ID, min(int(vocab_size), _LAST_WORD_ID + 1), size=3 + index)
+        # A vocabulary that is smaller than the special tokens of others has words only.
+        first = _FIRST_WORD_ID if vocab_size > _FIRST_WORD_ID + 1 else 0
+        words = generator.integers(first, min(int(vocab_size), _LAST_WORD_ID + 1), size=3 + index)
         prompt = tuple(int(word) for word in words)
         yield (1, *prompt, *prompt[:-1]) if index % 2 else (1, *prompt)
 
@@ -106,14 +109,14 @@ def standard_requests(subject: Any, context: CheckContext, sampling: SamplingPar
 
 
 def generate(subject: Any, requests: Sequence[Request], *, speculate: bool) -> tuple[Trace, ...]:
-    """One generate call. Raises UsageError where the adapter returns another number of traces than requests."""
-    traces = tuple(subject.generate(list(requests), speculate=speculate))
-    if len(traces) != len(requests):
-        raise UsageError(
-            f"{subject.name} returned {len(traces)} traces for {len(requests)} requests; "
-            "return one per request, in their order"
-        )
-    return traces
+    """One generate call. Raises SubjectCrashed where what came back is not one sound trace per request."""
+    return returned_traces(subject.name, answer(subject, requests, speculate=speculate), requests)
+
+
+def generate_tokens(subject: Any, requests: Sequence[Request], *, speculate: bool) -> tuple[Trace, ...]:
+    """As generate, while the engine is enumerated: only tokens and counts are judged then, and no law is touched."""
+    made = subject.generate(list(requests), speculate=speculate)
+    return returned_traces(subject.name, made, requests, with_laws=False)
 
 
 def quiet(subject: Any) -> Any:

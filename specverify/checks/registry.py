@@ -27,6 +27,12 @@ class Exercised:
     counter: str
     at_least: int = 1
 
+    @property
+    def wanted(self) -> str:
+        """As a reader is told: some rejections; at least 30 drafted tokens."""
+        amount = "some" if self.at_least == 1 else f"at least {self.at_least}"
+        return f"{amount} {self.counter.replace('-', ' ')}"
+
 
 @dataclass
 class CheckContext:

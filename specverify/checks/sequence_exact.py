@@ -135,7 +135,7 @@ def _enumerate(subject: Any, request: Request, context: CheckContext, *, specula
 
     def program(source: Any) -> Tokens:
         del source  # the engine draws from the global generators, which are replaced while this runs
-        (trace,) = evidence.generate(engine, [request], speculate=speculate)
+        (trace,) = evidence.generate_tokens(engine, [request], speculate=speculate)
         _count(seen, trace)
         prefilled.add(trace.first_from_prefill)
         # What comes after the limit is the business of tokens.at-most-max-tokens.

@@ -9,20 +9,38 @@ from typing import Annotated
 
 import typer
 
-from specverify.core.errors import UsageError
+from specverify import __version__
+from specverify.core.errors import SubjectCrashed, UsageError
 
 app = typer.Typer(
     name="specverify",
-    help="Does speculative decoding really change nothing? Judges engines, verify functions and traces.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 
+
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        typer.echo(f"specverify {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Does speculative decoding really change nothing? Judges engines, verify functions and traces."""
+
+
 JsonOption = Annotated[Path | None, typer.Option("--json", help="Write the report as JSON to this file.")]
 HtmlOption = Annotated[Path | None, typer.Option("--html", help="Write the report as one HTML page to this file.")]
 SeedOption = Annotated[int, typer.Option(help="Root of every random stream of the run.")]
+
+JobsOption = Annotated[int, typer.Option(min=0, help="Processes; 0 is one per core.")]
 
 
 @app.command()
@@ -46,7 +64,10 @@ def check(
     option: Annotated[
         list[str] | None, typer.Option(help="KEY=VALUE for the engine or factory; may be repeated.")
     ] = None,
-    jobs: Annotated[int, typer.Option(help="Processes; 0 is one per core.")] = 0,
+    jobs: JobsOption = 0,
+    salvage: Annotated[
+        bool, typer.Option("--salvage", help="Of a trace file that was cut short, judge the whole traces.")
+    ] = False,
     json_file: JsonOption = None,
     html_file: HtmlOption = None,
 ) -> None:
@@ -62,7 +83,8 @@ def check(
     raise typer.Exit(
         run_check(
             subject, select=select or None, seed=seed, alpha=alpha, effort=effort, profile=profile,
-            known_failures=known_failures, options=options, jobs=jobs, json_file=json_file, html_file=html_file,
+            known_failures=known_failures, options=options, jobs=jobs, salvage=salvage, json_file=json_file,
+            html_file=html_file,
         )
     )  # fmt: skip
 
@@ -115,7 +137,7 @@ def selftest(
     select: Annotated[
         list[str] | None, typer.Option(help="Fault or subject name, or wildcard; may be repeated.")
     ] = None,
-    jobs: Annotated[int, typer.Option(help="Processes; 0 is one per core.")] = 0,
+    jobs: JobsOption = 0,
 ) -> None:
     """Prove the checks: every planted fault must be caught, every correct subject left alone."""
     _one_thread_each()
@@ -127,7 +149,7 @@ def selftest(
 @app.command()
 def probe(
     directory: Annotated[Path, typer.Argument(help="Folder for the checkpoint pair; made if missing.")],
-    seed: Annotated[int | None, typer.Option(help="Another pair than the default one.")] = None,
+    seed: Annotated[int, typer.Option(help="Which pair; the default one is what golden traces and docs mean.")] = 3,
 ) -> None:
     """Write a tiny target and draft checkpoint whose exact law is known, to load in any engine."""
     from specverify.cli.catalogue import print_probe
@@ -209,12 +231,17 @@ def _one_thread_each() -> None:
 
 
 def main() -> None:
-    """Entry point. What the user can fix ends in one sentence and status 2, like the parser's own errors."""
+    """Entry point. What the user can fix ends in one sentence and status 2, like the parser's own errors; a subject
+    that raises outside a check, in one that names it, and status 4 as within one.
+    """
     try:
         app()
     except UsageError as error:
         typer.echo(f"specverify: {error}", err=True)
         sys.exit(2)
+    except SubjectCrashed as error:
+        typer.echo(f"specverify: {error}", err=True)
+        sys.exit(4)
     except BrokenPipeError:
         sys.exit(0)
 

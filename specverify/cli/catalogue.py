@@ -9,6 +9,8 @@ from rich.text import Text
 
 from specverify.catalogue import all_checks, check_by_id
 from specverify.checks.registry import Check
+from specverify.cli.screen import Screen
+from specverify.golden import DECISIONS_REPEAT_CHECK
 from specverify.report.explain import explanation
 from specverify.report.json import write_json
 
@@ -40,17 +42,25 @@ def check_as_dict(one: Check) -> dict[str, object]:
 
 def print_explanation(check_id: str) -> None:
     """Everything the declaration of one check says."""
-    one = check_by_id(check_id)
+    one = DECISIONS_REPEAT_CHECK if check_id == DECISIONS_REPEAT_CHECK.id else check_by_id(check_id)
     console = Console(highlight=False, soft_wrap=True)
     console.print(explanation(one))
-    console.print(Text.assemble(("\nNext  ", "bold"), f"specverify check reference --select {one.id}"))
+    console.print(Text.assemble(("\nNext  ", "bold"), _next_command(one)))
 
 
-def print_probe(directory: Path, seed: int | None) -> None:
+def _next_command(one: Check) -> str:
+    """Sees the check at work: on the first fault that it names, which is of the kind of subject that it needs."""
+    if one is DECISIONS_REPEAT_CHECK:
+        return "specverify replay golden/ --engine reference"
+    return f"specverify check {one.catches[0]} --select {one.id}    (a planted fault: see it fail)"
+
+
+def print_probe(directory: Path, seed: int) -> None:
     """Writes the probe pair and says what it is good for."""
     from specverify.probe import summary, write_probe
 
-    pair = write_probe(directory) if seed is None else write_probe(directory, seed=seed)
+    with Screen().status(f"writing {directory}, and measuring what it shows (about 15 s)"):
+        pair = write_probe(directory, seed=seed)
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"target  {pair.target_dir}")
     console.print(f"draft   {pair.draft_dir}")

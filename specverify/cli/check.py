@@ -10,15 +10,18 @@ from specverify.adapters.resolve import resolve_subjects
 from specverify.catalogue import select as select_checks
 from specverify.cli.screen import Screen
 from specverify.core.errors import UsageError
-from specverify.core.outcomes import Report
+from specverify.core.outcomes import Outcome, Report
 from specverify.known_failures import read_known_failures
 from specverify.parallel import run_on_cores
 from specverify.profiles import profile as profile_ids
+from specverify.report.commands import check_command
+from specverify.selftest import specimens, subject_of
 
 
 def run_check(
     subject: str, *, select: Sequence[str] | None, seed: int, alpha: float, effort: float, profile: str | None,
-    known_failures: Path | None, options: Mapping[str, Any], jobs: int, json_file: Path | None, html_file: Path | None,
+    known_failures: Path | None, options: Mapping[str, Any], jobs: int, salvage: bool, json_file: Path | None,
+    html_file: Path | None,
 ) -> int:  # fmt: skip
     """Runs it and returns the exit status of the report."""
     if not 0.0 < alpha < 1.0:
@@ -31,10 +34,10 @@ def run_check(
     checks = select_checks(select)
     required = profile_ids(profile) if profile else ()
     known = read_known_failures(known_failures) if known_failures else None
-    rerun = rerun_command(subject, options)
+    rerun = check_command(subject, options, alpha=alpha, effort=effort, known_failures=known_failures, salvage=salvage)
     screen = Screen()
     with screen.status(f"loading {subject}"):
-        subjects = resolve_subjects(subject, options=options)
+        subjects = _subjects(subject, options, salvage)
     screen.expect(len(subjects) * len(checks))
     with screen.running():
         report = run_on_cores(
@@ -45,17 +48,26 @@ def run_check(
     return report.exit_status
 
 
-def rerun_command(subject: str, options: Mapping[str, Any]) -> str:
-    """The command that was given, without what a rerun of one check replaces."""
-    given = "".join(
-        f" --model {value}" if key == "model" else f" --option {key}={value}" for key, value in options.items()
-    )
-    return f"specverify check {subject}{given}"
+def _subjects(subject: str, options: Mapping[str, Any], salvage: bool) -> Sequence[Any]:
+    """What the word names; a fault or a correct subject of the self-test too, so that the commands of docs work."""
+    specimen = next((one for one in specimens() if one.name == subject), None) if _may_be_specimen(subject) else None
+    if specimen is None:
+        return resolve_subjects(subject, options=options, salvage=salvage)
+    if options:
+        raise UsageError(f"{subject} is a subject of the self-test, which takes no options")
+    return [subject_of(specimen)]
+
+
+def _may_be_specimen(subject: str) -> bool:
+    """Spares everybody else the import of all faults: their names are words with hyphens."""
+    return subject.replace("-", "").isalnum() and "-" in subject and not Path(subject).exists()
 
 
 def _next_command(report: Report, subject: str, options: Mapping[str, Any], rerun: str, html_file: Path | None) -> str:
     """One obvious next command."""
     failed = [result for result in report.results if result.is_new_failure]
+    if not failed and report.count(Outcome.CRASHED) and html_file is None:
+        return f"{rerun} --html report.html    (has the tracebacks)"
     if failed or report.undecided:
         return f"specverify explain {(failed or report.undecided)[0].check_id}"
     if subject == "transformers" and "assistant_ensemble_weight" not in options:

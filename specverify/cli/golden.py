@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from specverify.cli.screen import Screen
+from specverify.core.outcomes import Outcome
 from specverify.golden import record, replay
 from specverify.trace.files import read_traces
 
@@ -33,7 +34,8 @@ def run_replay(traces: Path, engine: str, *, json_file: Path | None, html_file: 
     screen = Screen()
     with screen.status(f"replaying {traces}"):
         report = replay(traces, engine=engine)
-    failed = next((result for result in report.results if result.is_new_failure), None)
-    following = "specverify selftest" if failed is None else failed.rerun.splitlines()[0]
+    # What follows a failure is reading on: the command that was just typed would print the same again.
+    wrong = [result for result in report.results if result.is_new_failure or result.outcome is Outcome.CRASHED]
+    following = f"specverify explain {wrong[0].check_id}" if wrong else "specverify selftest"
     screen.finish(report, following, json_file, html_file)
     return report.exit_status

@@ -26,6 +26,7 @@ def run_play(trace_file: Path | None, out: Path | None) -> None:
     console.print(f"page    {path}   one file, no network")
     if out is None and not webbrowser.open(path.resolve().as_uri()):
         console.print("No browser could be opened here: open that file in one.")
-    hint = "specverify play TRACE_FILE" if trace_file is None else f"specverify check {trace_file}"
+    salvage = "" if file is None or file.is_complete else " --salvage"
+    hint = "specverify play TRACE_FILE" if trace_file is None else f"specverify check {trace_file}{salvage}"
     note = "    (step through a run that specverify record wrote)" if trace_file is None else ""
     console.print(Text.assemble(("Next  ", "bold"), f"{hint}{note}"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +14,8 @@ from rich.text import Text
 
 from specverify.core.outcomes import CheckResult, Outcome, Report
 from specverify.report.json import report_as_dict, write_json
-from specverify.report.text import render_result, render_summary
+from specverify.report.text import render_result, render_summary, wrapped
+from specverify.report.unsupported import unsupported_text
 from specverify.runner import Monitor
 
 STYLES = {
@@ -46,11 +49,12 @@ class Screen:
 
     @contextlib.contextmanager
     def status(self, text: str) -> Iterator[None]:
-        """Shows text with a spinner while the block runs."""
+        """Shows text with a spinner while the block runs; as a line where there is no terminal."""
         if self.err.is_terminal:
             with self.err.status(text):
                 yield
         else:
+            self.err.print(text, soft_wrap=True)
             yield
 
     def expect(self, num_checks: int) -> None:
@@ -70,9 +74,11 @@ class Screen:
             for result in own:
                 if result.outcome is not Outcome.UNSUPPORTED or result.check_id in report.required:
                     self.out.print(coloured(result))
-            skipped = sum(1 for result in own if result.outcome is Outcome.UNSUPPORTED)
-            if skipped:
-                self.out.print(Text(f"unsupported  {skipped} checks need abilities it does not declare", style="dim"))
+            # Those of a profile were printed one by one above.
+            rest = [r.figures for r in own if r.outcome is Outcome.UNSUPPORTED and r.check_id not in report.required]
+            if rest:
+                text = "\n".join(wrapped(f"unsupported  {unsupported_text(rest)}", indent="", hanging="    "))
+                self.out.print(Text(text, style="dim"))
             self.out.print()
         self.out.print(render_summary(report))
 
@@ -84,7 +90,7 @@ class Screen:
         if html_file is not None:
             from specverify.report.html import write_html
 
-            write_html(report, html_file)
+            write_html(report, html_file, command=shlex.join(["specverify", *sys.argv[1:]]))
         self.print_next(next_command)
 
     def print_next(self, command: str) -> None:

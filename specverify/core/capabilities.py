@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import enum
+from typing import Any
+
+from specverify.core.errors import UsageError
 
 
 class Capability(enum.Enum):
@@ -34,3 +38,39 @@ class Capability(enum.Enum):
     PENALTIES = "honours repetition, presence and frequency penalties"
     STOP = "honours end-of-sequence token ids"
     LOSSY_BY_DESIGN = "declares itself lossy by design, and says why"
+
+
+_FUNCTION = frozenset({Capability.VERIFY, Capability.VERIFY_CALLS})
+
+
+def for_others(missing: frozenset[Capability], declared: frozenset[Capability]) -> str:
+    """What a check is for that lacks these abilities of a subject of another kind; empty where it could declare them.
+
+    A verify function cannot declare TRACE, nor a trace file that it generates.
+    """
+    if missing & _FUNCTION:
+        return "verify functions"
+    if Capability.LOSSY_BY_DESIGN in missing:
+        return "modes that are lossy by design"
+    return "engines" if Capability.GENERATE in missing or declared & _FUNCTION else ""
+
+
+def checked_capabilities(subject: Any) -> frozenset[Capability]:
+    """What the subject declares. Raises UsageError for anything that is no Capability.
+
+    A name in place of the member equals nothing: every check would be unsupported, and nobody would be told.
+    """
+    declared = subject.capabilities
+    if isinstance(declared, (str, Capability)):
+        declared = [declared]
+    elif not hasattr(declared, "__iter__"):
+        raise UsageError(f"{subject.name}: capabilities is {declared!r}; give a frozenset of Capability")
+    for one in declared:
+        if not isinstance(one, Capability):
+            near = difflib.get_close_matches(str(one).upper(), Capability.__members__, n=1)
+            hint = f"Capability.{near[0]}" if near else "members of Capability"
+            raise UsageError(
+                f"{subject.name} declares {one!r}, a {type(one).__name__}; give {hint}, from "
+                "specverify.core.capabilities (docs/adapters.md lists all)"
+            )
+    return frozenset(declared)

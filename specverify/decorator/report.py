@@ -11,6 +11,7 @@ from specverify.adapters.function_traffic import RecordedCalls, VerifyCall
 from specverify.core.errors import CheckFailed
 from specverify.core.outcomes import Outcome, Report
 from specverify.core.randomness import kept_global_randomness
+from specverify.report.commands import check_command
 from specverify.report.text import render_report, render_result
 from specverify.runner import run_checks
 
@@ -38,7 +39,8 @@ class FunctionReport(Report):
 def run_function_checks(subject: Any, *, ids: Sequence[str] | None, **options: Any) -> FunctionReport:
     """Runs the checks whose needs a verify function can meet; the caller's global random state is kept."""
     chosen = [one for one in catalogue.select(ids) if not one.missing(subject.capabilities) or ids is not None]
-    rerun = f"specverify check {subject.name}" if ":" in subject.name else ""
+    settings = {name: options[name] for name in ("alpha", "effort") if name in options}
+    rerun = check_command(subject.name, **settings) if ":" in subject.name else ""
     with kept_global_randomness():
         report = run_checks(subject, checks=chosen, rerun=rerun, **options)
     return FunctionReport(**{name: getattr(report, name) for name in report.__dataclass_fields__})

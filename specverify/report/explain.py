@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import textwrap
+from collections.abc import Sequence
 
 from specverify.checks.registry import Check
 from specverify.core.outcomes import Kind
@@ -19,11 +20,18 @@ def explanation(one: Check) -> str:
     parts = [one.id, f"  {one.claim}", "", f"Kind      {_KIND[one.kind]}"]
     parts.append("Needs     a subject that " + "; ".join(sorted(c.value for c in one.needs)))
     if one.exercised_by:
-        wanted = "; ".join(f"at least {c.at_least} {c.counter.replace('-', ' ')}" for c in one.exercised_by)
+        wanted = "; ".join(condition.wanted for condition in one.exercised_by)
         parts.append(f"A pass    needs {wanted}; otherwise it is inconclusive")
-    parts.append("Catches   " + textwrap.fill(", ".join(one.catches), 90, subsequent_indent=" " * 10))
+    parts.append("Catches   " + _filled(one.catches))
     parts.append(f"Source    {one.source}")
     parts.append(f"From      {one.origin}")
     if one.description:
         parts += ["", inspect.cleandoc(one.description)]
     return "\n".join(parts)
+
+
+def _filled(names: Sequence[str]) -> str:
+    """Names are copied into commands, so none is broken at its hyphens."""
+    return textwrap.fill(
+        ", ".join(names), 90, subsequent_indent=" " * 10, break_on_hyphens=False, break_long_words=False
+    )

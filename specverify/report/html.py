@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import jinja2
 
+from specverify import __version__
 from specverify.core.errors import UsageError
 from specverify.core.outcomes import CheckResult, Outcome, Report
 from specverify.report.json import plain
@@ -16,8 +18,8 @@ from specverify.report.plots import law_plot
 from specverify.report.text import render_result, render_summary
 
 
-def render_html(report: Report) -> str:
-    """The page as text."""
+def render_html(report: Report, *, command: str = "") -> str:
+    """The page as text. command: what was typed, for who reads the page later."""
     template = resources.files("specverify.report").joinpath("template.html").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     subjects = [
@@ -32,6 +34,8 @@ def render_html(report: Report) -> str:
         subjects=subjects,
         summary=render_summary(report),
         counts=[(outcome.value, report.count(outcome)) for outcome in Outcome],
+        origin=f"specverify {__version__}, {datetime.now().astimezone():%Y-%m-%d %H:%M %Z}",
+        command=command,
         failed=report.count(Outcome.FAILED) > 0,
     )
 
@@ -53,10 +57,10 @@ def _unsupported(report: Report, subject: str) -> Iterator[Mapping[str, Any]]:
             yield {"id": result.check_id, "reason": result.reason}
 
 
-def write_html(report: Report, path: Path) -> None:
+def write_html(report: Report, path: Path, *, command: str = "") -> None:
     """Writes the page. Raises UsageError where path cannot be written."""
     try:
-        path.write_text(render_html(report), encoding="utf-8")
+        path.write_text(render_html(report, command=command), encoding="utf-8")
     except OSError as error:
         raise UsageError(
             f"cannot write {path}: {error.strerror}; give --html a file in a folder that exists"
@@ -69,7 +73,7 @@ def _view(result: CheckResult) -> Mapping[str, Any]:
         "outcome": result.outcome.value,
         "claim": result.claim,
         "text": result.worth if result.outcome is Outcome.PASSED else result.reason,
-        "message": render_result(result) if result.outcome is Outcome.FAILED else "",
+        "message": render_result(result) if result.outcome is Outcome.FAILED else result.figures.get("traceback", ""),
         "more": [_finding_view(finding) for finding in result.findings],
         "figures": _figures(result.figures),
         "seconds": f"{result.seconds:.1f}",

@@ -18,7 +18,7 @@ def render_result(result: CheckResult) -> str:
         return "\n".join(_failure_lines(result))
     text = result.worth if result.outcome is Outcome.PASSED else result.reason
     head = f"{result.outcome.value}  {result.check_id}"
-    return "\n".join(_wrapped(f"{head}   {text}" if text else head, indent="", hanging="    "))
+    return "\n".join(wrapped(f"{head}   {text}" if text else head, indent="", hanging="    "))
 
 
 def render_report(report: Report) -> str:
@@ -54,7 +54,7 @@ def render_summary(report: Report) -> str:
 def _failure_lines(result: CheckResult) -> list[str]:
     known = f"  (known: {result.known_failure})" if result.known_failure else ""
     lines = [f"FAILED  {result.check_id}  {result.subject}{known}"]
-    lines += _wrapped(result.claim, indent="  ")
+    lines += wrapped(result.claim, indent="  ")
     tail = list(_closing_lines(result))
     first, *others = result.findings
     body = list(_finding_lines(first))
@@ -68,19 +68,19 @@ def _failure_lines(result: CheckResult) -> list[str]:
 
 def _finding_lines(finding: Finding) -> Iterator[str]:
     yield ""
-    yield from _wrapped(finding.headline, indent="  ")
+    yield from wrapped(finding.headline, indent="  ")
     if finding.table is not None:
         yield from _table_lines(finding.table)
     if finding.not_noise:
         yield ""
-        yield from _wrapped(finding.not_noise, indent="  ")
+        yield from wrapped(finding.not_noise, indent="  ")
     if finding.where:
         yield ""
         for line in finding.where[:_MAX_WHERE_LINES]:
-            yield from _wrapped(line, indent="  ")
+            yield from wrapped(line, indent="  ")
     if finding.likely_cause:
         yield ""
-        yield from _wrapped(f"Most likely: {finding.likely_cause}", indent="  ")
+        yield from wrapped(f"Most likely: {finding.likely_cause}", indent="  ")
 
 
 def _closing_lines(result: CheckResult) -> Iterator[str]:
@@ -103,7 +103,8 @@ def _table_line(row: Sequence[str], widths: Sequence[int]) -> str:
     return f"      {'   '.join(cells)}".rstrip()
 
 
-def _wrapped(text: str, *, indent: str, hanging: str | None = None) -> list[str]:
+def wrapped(text: str, *, indent: str, hanging: str | None = None) -> list[str]:
+    """The text in lines of at most WIDTH; hanging: the indent of all lines but the first."""
     later = indent if hanging is None else hanging
     # Words that carry their own alignment (step lists, columns) are printed as they come.
     if "\n" in text or ("   " in text.strip() and hanging is None):

@@ -219,7 +219,8 @@ class _Reader:
             whole = f"{len(self.traces)} whole {'trace' if len(self.traces) == 1 else 'traces'}"
             raise UsageError(
                 f"{self.path} is truncated at line {num_lines}: it has no end marker, so the run that wrote it was "
-                f"cut short. {whole} can still be read with salvage=True; record it again for a complete file"
+                f"cut short. {whole} can still be judged: specverify check {self.path} --salvage. Record it again for "
+                "a complete file"
             )
         if self.request is not None:
             asked: Mapping[str, Any] = self.request

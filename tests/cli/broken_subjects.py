@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from specverify.core.capabilities import Capability
+from specverify.core.types import Step, Trace
 
 ENGINE_CAPABILITIES = frozenset({Capability.GENERATE, Capability.TRACE, Capability.STOP, Capability.SAMPLING})
 
@@ -50,6 +53,72 @@ def raises() -> Any:
 
 def returns_too_few() -> Any:
     return ReturnsTooFew()
+
+
+def has_no_gpu() -> Any:
+    """The factory itself raises."""
+    raise RuntimeError("no GPU here")
+
+
+class DeclaresNames(_Engine):
+    """Names of capabilities in place of the members."""
+
+    capabilities = frozenset({"GENERATE", "TRACE"})  # type: ignore[assignment]
+
+
+def declares_names() -> Any:
+    return DeclaresNames()
+
+
+class KnowsEightTokens:
+    """A small vocabulary that it tells nobody of."""
+
+    name = "broken engine"
+    capabilities = frozenset({Capability.GENERATE})
+    successors = (1, 2, 3, 4, 5, 6, 7, 0)
+
+    def generate(self, requests: Any, *, speculate: bool) -> Any:
+        for request in requests:
+            for token in request.prompt_token_ids:
+                self.successors[token]
+        return [Trace(request, (5,) * request.max_new_tokens) for request in requests]
+
+
+class SaysEightTokens(KnowsEightTokens):
+    vocab_size = 8
+
+
+def knows_eight_tokens() -> Any:
+    return KnowsEightTokens()
+
+
+def says_eight_tokens() -> Any:
+    return SaysEightTokens()
+
+
+class RecordsNothingSound(_Engine):
+    """Log-probabilities where laws are wanted."""
+
+    capabilities = ENGINE_CAPABILITIES | {Capability.DRAFT_PROBS, Capability.TARGET_PROBS}
+
+    def generate(self, requests: Any, *, speculate: bool) -> Any:
+        logs = np.log(np.full((2, 32), 1 / 32))
+        step = Step(0, 4, (5,), (5, 5), 1, draft_probs=logs[:1], target_probs=logs)
+        return [Trace(request, (5, 5, 5), (step,)) for request in requests]
+
+
+def records_nothing_sound() -> Any:
+    return RecordsNothingSound()
+
+
+def wants_a_model(model: Any) -> Any:
+    """A factory whose parameter is not called probe."""
+    return Raises()
+
+
+def verify(draft_token_ids: Any, draft_probs: Any, target_probs: Any, rng: Any) -> list[int]:
+    """A verify function like any other."""
+    return [0]
 
 
 def ambiguous(first: Any, second: Any, third: Any) -> list[int]:

@@ -76,7 +76,7 @@ def test_nothing_recorded_is_lost_when_a_run_dies(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError):
         dying_run()
     with pytest.raises(
-        UsageError, match=r"truncated at line 5: it has no end marker.* 1 whole trace can still be read"
+        UsageError, match=r"truncated at line 5: it has no end marker.* 1 whole trace can still be judged"
     ):
         read_traces(tmp_path / "t.jsonl")
     salvaged = read_traces(tmp_path / "t.jsonl", salvage=True)
