@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specverify.checks import evidence, noise, places, wording
+from specverify.checks import evidence, noise, places, power, wording
 from specverify.checks.places import Place
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
 from specverify.core.capabilities import Capability
@@ -68,7 +68,11 @@ def declared_law_sampled(subject: Any, context: CheckContext) -> Iterator[Findin
     if log_e >= -math.log(context.alpha):
         yield _law_finding(log_e, streams, tokens, laws, seen, context)
         return
-    tv = streams[0].detectable_tv(context.alpha / len(streams))
+    share = context.alpha / len(streams)
+    tv = power.require(
+        context, len(tokens), lambda count: streams[0].detectable_tv(share, count),
+        things="draft tokens", how=power.more_drafts(subject), subject=subject,
+    )  # fmt: skip
     context.worth(f"{len(tokens):,} draft tokens; would have caught total variation {tv:.2g}")
 
 

@@ -107,10 +107,15 @@ class PitStream:
                 by_key[key, None if stratum == 0 else stratum - 1] = float(log_e)
         return PitDetail(by_key=by_key, bets=self._bets.log_e, best_bet=self._bets.best())
 
-    def detectable_tv(self, alpha: float) -> float:
-        """Total variation between bins, present in every token, that this stream would have shown (power .99)."""
+    def detectable_tv(self, alpha: float, num_tokens: int | None = None) -> float:
+        """Total variation between the bins of an order, in every token, that so many tokens show (power .99).
+
+        num_tokens: those of this stream where nothing is said. A law may be further from the target than its bins are:
+        what tokens of one bin gain from each other does not show. So this bounds no total variation of the tokens.
+        """
         num_averaged = 2 * len(self.keys) * (self._counts.shape[1] + 1)
-        return detectable_tv(alpha, self.num_tokens, NUM_BINS, num_averaged=num_averaged)
+        count = self.num_tokens if num_tokens is None else num_tokens
+        return detectable_tv(alpha, count, NUM_BINS, num_averaged=num_averaged)
 
     def certified_tv(self, alpha: float) -> float:
         """Largest average total variation per token that the data prove, at confidence 1 - alpha; 0 if none."""
