@@ -89,7 +89,7 @@ def sequence_stream(subject: Any, context: CheckContext) -> Iterator[Finding]:
         yield stream_finding(subject, parts, pooled, tolerance, scorer, context)
         return
     _require_activity(subject, parts, context)
-    _say_worth(context, parts, pooled, tolerance, scorer)
+    _say_worth(subject, context, parts, pooled, tolerance, scorer)
 
 
 def _parts(subject: Any, scorer: Scorer, context: CheckContext, wanted: int) -> list[StreamPart]:
@@ -152,7 +152,12 @@ def _require_activity(subject: Any, parts: Sequence[StreamPart], context: CheckC
 
 
 def _say_worth(
-    context: CheckContext, parts: Sequence[StreamPart], pooled: PitStream, tolerance: float, scorer: Scorer
+    subject: Any,
+    context: CheckContext,
+    parts: Sequence[StreamPart],
+    pooled: PitStream,
+    tolerance: float,
+    scorer: Scorer,
 ) -> None:
     share = context.alpha / 2.0
     pooled_tv = tolerance + pooled.detectable_tv(share)
@@ -169,4 +174,5 @@ def _say_worth(
     line += f" in all tokens, {apart_tv:.2f} in one scenario" if len(parts) > 1 else ""
     if tolerance:
         line += f"; differences up to {tolerance:.1g} from {scorer.source} are taken for rounding"
+        line += noise.assumed_text(subject)
     context.worth(line)

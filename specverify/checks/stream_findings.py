@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from specverify.checks import evidence, samples, wording
+from specverify.checks import evidence, places, samples, wording
 from specverify.checks.registry import CheckContext
 from specverify.checks.samples import ScoredTokens, Scorer
 from specverify.core.capabilities import Capability
@@ -130,7 +130,6 @@ def impossible_finding(part: StreamPart, pooled: PitStream, scorer: Scorer) -> F
     trace, index = min(part.impossible, key=lambda item: item[1])
     text = trace.token_ids[max(0, index - 5) : index]
     slot = int(samples.slots_of(trace, 1_000_000)[index])
-    place = "it came from prefill" if slot == 0 else f"it was token {slot - 1} of its verify call"
     return Finding(
         headline=f"Scenario {part.scenario.name!r}: token {trace.token_ids[index]} was emitted, "
         "which the target forbids there.",
@@ -144,7 +143,7 @@ def impossible_finding(part: StreamPart, pooled: PitStream, scorer: Scorer) -> F
         not_noise="A proof, not a statistic: its probability is 0, and it is not at the edge of a filter where "
         "rounding could let it in.",
         where=(
-            f"New token {index}; {place}. Laws from {scorer.source}.",
+            f"New token {index}; it {places.place_text(trace, slot)}. Laws from {scorer.source}.",
             f"{len(part.impossible)} such tokens among {pooled.num_tokens:,}.",
         ),
         likely_cause=f"{part.scenario.option} is not applied there, unless scenarios without it fail as well."
