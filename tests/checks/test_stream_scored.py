@@ -13,6 +13,9 @@ from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Outcome
 from specverify.core.scenario import Purpose, Scenario
 from specverify.core.types import Request, SamplingParams
+from specverify.faults.engine_parts import probe_engine
+from specverify.reference.subject import Parts
+from specverify.reference.verifiers import RejectionVerifier
 from specverify.runner import run_checks
 
 STREAM = "lossless.sequence-stream"
@@ -75,6 +78,21 @@ def test_a_residual_fault_is_caught_from_recorded_draft_laws_within_fewer_tokens
 
     assert seeing.outcome is Outcome.FAILED
     assert blind.outcome is Outcome.PASSED
+
+
+def test_a_residual_fault_is_named_and_not_called_lossy():
+    """A mixture of target and draft comes near as well: the invitation to declare it is not for a plain bug."""
+    (finding,) = stream_of(NumpyEngine(*RECORDING, wrong="residual"), effort=1.0).findings
+
+    assert "replaces a rejected token by a draw from the target law, not the residual" in finding.likely_cause
+    assert "lossy" not in finding.likely_cause
+
+
+def test_a_mixture_is_named_where_no_known_mistake_explains_it():
+    (finding,) = stream_of(NumpyEngine(*RECORDING, wrong="mixture"), effort=1.0).findings
+
+    assert finding.likely_cause.startswith("lossy: verified tokens follow 0.")
+    assert "none of 10 known mistakes of a verifier does" in finding.likely_cause
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -152,3 +170,17 @@ def test_rows_that_are_no_laws_of_this_vocabulary_are_left_out(rows):
 def test_rows_of_a_tree_are_left_out():
     """They follow the siblings that were tried before."""
     assert recorded_draft_laws(traces(parents=(-1, 0, 1))[0], VOCAB) is None
+
+
+class _DrawsFromTheTarget(RejectionVerifier):
+    def residual_law(self, draft_probs, target_probs):
+        return target_probs
+
+
+def test_a_residual_fault_of_an_engine_with_the_probe_is_named():
+    """The oracle knows the draft law there, penalties and filters included."""
+    subject = probe_engine("residual", parts=Parts(make_verifier=_DrawsFromTheTarget))
+
+    (finding,) = stream_of(subject, effort=0.3).findings
+
+    assert "replaces a rejected token by a draw from the target law, not the residual" in finding.likely_cause
