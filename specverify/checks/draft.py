@@ -73,7 +73,8 @@ def declared_law_sampled(subject: Any, context: CheckContext) -> Iterator[Findin
         context, len(tokens), lambda count: streams[0].detectable_tv(share, count),
         things="draft tokens", how=power.more_drafts(subject), subject=subject,
     )  # fmt: skip
-    context.worth(f"{len(tokens):,} draft tokens; would have caught {streams[0].detectable_text(tv)}")
+    caught = streams[0].detectable_text(tv, law="declared law", ratio="target / declared")
+    context.worth(f"{len(tokens):,} draft tokens; would have caught {caught}")
 
 
 def drafting_places(subject: Any, context: CheckContext) -> list[Place]:

@@ -25,6 +25,8 @@ UNBATCHED_PAIRS = 256
 _TOP_K = 3
 # The first token comes from prefill, drafts or not.
 _VERIFIED_TOKENS = NUM_TOKENS - 1
+# Different outputs grow with the pairs to about this power, where they are many: 370 in 256 pairs, 824 in 824.
+_NEW_OUTPUTS = 0.7
 _UNLOCKS = {
     Capability.BATCH: f"{BATCHED_PAIRS:,} pairs in place of {UNBATCHED_PAIRS}",
     Capability.SAMPLING: f"top-k {_TOP_K} leaves fewer outputs to tell apart",
@@ -73,9 +75,13 @@ def on_equals_off(subject: Any, context: CheckContext) -> Iterator[Finding]:
     if told and not drafted:
         raise Inconclusive(f"{betting.num_pairs:,} pairs look alike, but nothing was drafted")
     cells = len(seen_on.keys() | seen_off.keys())
+
+    def detectable(num_pairs: int) -> float:
+        num_values = max(2, round(cells * (num_pairs / betting.num_pairs) ** _NEW_OUTPUTS))
+        return pair_detectable_tv(context.alpha, num_pairs, num_values, num_averaged=len(TUPLE_FEATURES))
+
     tv = power.require(
-        context, betting.num_pairs,
-        lambda pairs: pair_detectable_tv(context.alpha, pairs, max(2, cells), num_averaged=len(TUPLE_FEATURES)),
+        context, betting.num_pairs, detectable,
         things=f"pairs of outputs ({cells:,} different ones)", unlocks=_UNLOCKS, subject=subject,
         num_tokens=_VERIFIED_TOKENS,
     )  # fmt: skip

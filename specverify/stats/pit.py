@@ -119,15 +119,14 @@ class PitStream:
         count = self.num_tokens if num_tokens is None else num_tokens
         return detectable_tv(alpha, count, NUM_BINS, num_averaged=num_averaged)
 
-    @property
-    def orders(self) -> Sequence[str]:
-        """The orders of the tokens that this stream has looked at, in words."""
-        names = {"target": "target law", "ratio": "draft / target" if self.knows_drafts else "", "hash": "a shuffle"}
-        return [names[key] for key in self.keys if names[key]]
+    def detectable_text(self, tv: float, *, law: str = "target law", ratio: str = "draft / target") -> str:
+        """What a detectable total variation is one of, and by which orders: to be read after "would have caught".
 
-    def detectable_text(self, tv: float) -> str:
-        """What a detectable total variation is one of: to be read after "would have caught"."""
-        return f"total variation {tv:.3g} between {NUM_BINS} bins of the tokens, ordered by {_listed(self.orders)}"
+        law, ratio: names of the orders by the law that the tokens should follow, and by the other law over it.
+        """
+        names = {"target": law, "ratio": ratio if self.knows_drafts else "", "hash": "a shuffle"}
+        orders = [names[key] for key in self.keys if names[key]]
+        return f"total variation {tv:.3g} between {NUM_BINS} bins of the tokens, ordered by {_listed(orders)}"
 
     def certified_tv(self, alpha: float) -> float:
         """Largest average total variation per token that the data prove, at confidence 1 - alpha; 0 if none."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from engine_handmade import Recorded, context_for
 from engine_numpy import NumpyEngine
@@ -83,6 +85,16 @@ def test_pairs_of_many_different_outputs_decide_nothing():
 
     assert result.outcome is Outcome.INCONCLUSIVE, result
     assert "declare BATCH (2,048 pairs in place of 256), or declare SAMPLING" in result.reason
+
+
+def test_the_effort_that_is_advised_is_enough():
+    """More pairs bring more different outputs: the advice allows for them."""
+    engine = NumpyEngine()
+    advised = re.search(r"--effort ([0-9.]+)", outcome_of("lossless.on-equals-off", engine).reason)
+
+    result = outcome_of("lossless.on-equals-off", engine, effort=float(advised[1]))
+
+    assert result.outcome is Outcome.PASSED, result
 
 
 def test_pairs_of_few_outputs_decide():
