@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specverify.checks import accept_rules, evidence, places, samples
+from specverify.checks import accept_rules, evidence, places, power, samples
 from specverify.checks.draft_rows import oracle_rows, stale_draft_law
 from specverify.checks.places import Place
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
@@ -87,7 +87,10 @@ def matches_laws(subject: Any, context: CheckContext) -> Iterator[Finding]:
     rule = min(evidences, key=lambda name: evidences[name])
     observed, expected = _mean_accepted(judged, rule)
     efficiency = _efficiency(judged)
-    tv = detectable_tv(context.alpha, len(judged), _BINS)
+    tv = power.require(
+        context, len(judged), lambda steps: detectable_tv(context.alpha, steps, _BINS),
+        things="steps with a draft", how=power.more_drafts(subject), subject=subject,
+    )  # fmt: skip
     context.figures.update(rule=rule, mean_accepted=observed, expected_accepted=expected, efficiency=efficiency)
     context.worth(
         f"{len(judged):,} steps accept {observed:.2f} draft tokens on average, the {rule} rule implies {expected:.2f}; "

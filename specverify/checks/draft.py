@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specverify.checks import evidence, noise, places, wording
+from specverify.checks import evidence, noise, places, power, wording
 from specverify.checks.places import Place
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
 from specverify.core.capabilities import Capability
@@ -68,8 +68,13 @@ def declared_law_sampled(subject: Any, context: CheckContext) -> Iterator[Findin
     if log_e >= -math.log(context.alpha):
         yield _law_finding(log_e, streams, tokens, laws, seen, context)
         return
-    tv = streams[0].detectable_tv(context.alpha / len(streams))
-    context.worth(f"{len(tokens):,} draft tokens; would have caught total variation {tv:.2g}")
+    share = context.alpha / len(streams)
+    tv = power.require(
+        context, len(tokens), lambda count: streams[0].detectable_tv(share, count),
+        things="draft tokens", how=power.more_drafts(subject), subject=subject,
+    )  # fmt: skip
+    caught = streams[0].detectable_text(tv, law="declared law", ratio="target / declared")
+    context.worth(f"{len(tokens):,} draft tokens; would have caught {caught}")
 
 
 def drafting_places(subject: Any, context: CheckContext) -> list[Place]:

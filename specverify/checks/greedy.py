@@ -65,7 +65,7 @@ def on_equals_off(subject: Any, context: CheckContext) -> Iterator[Finding]:
     bugs = bugs_among(found, tolerance, context)
     if bugs:
         yield finding_of(bugs, tolerance, context)
-    _say_worth(context, found, bugs, unstable, tolerance)
+    _say_worth(subject, context, found, bugs, unstable, tolerance)
 
 
 def _penalised(subject: Any, context: CheckContext) -> list[Divergence]:
@@ -82,12 +82,18 @@ def _penalised(subject: Any, context: CheckContext) -> list[Divergence]:
 
 
 def _say_worth(
-    context: CheckContext, found: Sequence[Divergence], bugs: Sequence[Divergence], unstable: set[str], tolerance: float
+    subject: Any,
+    context: CheckContext,
+    found: Sequence[Divergence],
+    bugs: Sequence[Divergence],
+    unstable: set[str],
+    tolerance: float,
 ) -> None:
     ties = len(found) - len(bugs)
-    line = f"{context.counters['tokens']:,} tokens equal, {context.counters['rejections']} rejections"
+    line = f"{context.counters['tokens']:,} tokens equal, "
+    line += f"{context.counters['rejections']} rejections" if context.counters["steps"] else "rejections not recorded"
     if ties:
-        line += f"; {ties} near ties within {tolerance:.1g} explained"
+        line += f"; {ties} near ties within {tolerance:.1g} explained{noise.assumed_text(subject)}"
     if unstable:
         line += f"; {len(unstable)} prompts left out, plain decoding is not repeatable there"
     context.figures.update(near_ties=ties, divergences=len(found), log_prob_tolerance=tolerance)

@@ -65,7 +65,9 @@ def unusual_requests(subject: Any, context: CheckContext) -> Iterator[Finding]:
         yield finding_of(bugs, tolerance, context)
     ties = len(found) - len(bugs)
     line = f"{context.counters['tokens']:,} tokens equal; {', '.join(one.name for one in situations)}"
-    context.worth(line + (f"; {ties} near ties within {tolerance:.1g} explained" if ties else ""))
+    context.worth(
+        line + (f"; {ties} near ties within {tolerance:.1g} explained{noise.assumed_text(subject)}" if ties else "")
+    )
 
 
 def _situations(subject: Any, context: CheckContext) -> Iterator[_Situation]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specverify.checks import accept_rules
+from specverify.checks import accept_rules, power
 from specverify.checks.draft import drafting_places
 from specverify.checks.places import Place
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
@@ -69,7 +69,10 @@ def draft_and_accept_independent(subject: Any, context: CheckContext) -> Iterato
         share_inside = _share_inside(seen) if name == "recorded" else 0.0
         yield _dependence_finding(name, log_e, alarm, cells, share_inside)
         return
-    tv = detectable_tv(context.alpha, num_pairs, _GRID * _GRID, num_averaged=2)
+    tv = power.require(
+        context, num_pairs, lambda count: detectable_tv(context.alpha, count, _GRID * _GRID, num_averaged=2),
+        things="accept tests", how=power.more_drafts(subject), subject=subject,
+    )  # fmt: skip
     context.worth(
         f"{num_pairs:,} accept tests, uniforms {name}; would have caught total variation {tv:.2g} of the pairs"
     )

@@ -63,7 +63,7 @@ def _draw(subject: Any, context: CheckContext) -> JointSample:
     if 4.0 * rounding > wanted:
         raise Inconclusive(
             f"the laws of a {noise.dtype_of(subject)} engine may be off by {rounding:g}, too much for a test that sees "
-            f"{wanted:.2g}; lossless.sequence-stream allows for rounding"
+            f"{wanted:.2g}; lossless.sequence-stream allows for rounding{noise.assumed_text(subject)}"
         )
     sampling = SamplingParams(top_k=_TOP_K if is_batched else _TOP_K_UNBATCHED)
     prompt = _liveliest_prompt(subject, sampling, context)

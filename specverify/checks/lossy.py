@@ -98,7 +98,7 @@ def declared_distance(subject: Any, context: CheckContext) -> Iterator[Finding]:
         tv = max(part.stream.detectable_tv(alpha) for part in parts if part.stream is not None)
         raise Inconclusive(
             f"declared lossy ({_reason(subject)}), but {num_tokens:,} tokens show no distance from the target, where "
-            f"{tv:.2g} in every token would have shown: did the lossy option ever bite?"
+            f"{tv:.2g} between bins of ordered tokens, in each token, would have shown: did the lossy option ever bite?"
         )
     limit = f", at most {claimed:g} by its own word" if claimed is not None else ""
     context.worth(
@@ -114,8 +114,7 @@ def _parts(subject: Any, scorer: samples.Scorer, context: CheckContext) -> list[
         Scenario(f"temperature {sampling.temperature:g}", Purpose.STREAM, sampling, prompts, length)
         for sampling in settings
     ]
-    if not scorer.can_score(scenarios[0]):
-        raise Inconclusive("nobody knows the target's laws: load a probe checkpoint, or declare SCORE")
+    scorer.require_laws()
     return [_Part(one, samples.rounds(subject, one, context, name="lossy", most=32)) for one in scenarios]
 
 

@@ -35,6 +35,16 @@ def dtype_of(subject: Any) -> str:
     return str(getattr(subject, "dtype", _LENIENT)).removeprefix("torch.")
 
 
+def assumed_text(subject: Any) -> str:
+    """To follow what is taken for rounding: that the dtype is a guess, where it is; the reader can end it."""
+    if hasattr(subject, "dtype"):
+        return ""
+    return (
+        f" (dtype is not declared, so {_LENIENT} is assumed, which may hide a real fault: declare dtype = "
+        '"float32", or whatever it computes in)'
+    )
+
+
 def floor(table: dict[str, float], subject: Any) -> float:
     return table.get(dtype_of(subject), table[_LENIENT])
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from specverify.checks import evidence, places, samples
+from specverify.checks import evidence, places, power, samples
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind, Table
@@ -23,6 +23,14 @@ NUM_TOKENS = 3
 BATCHED_PAIRS = 2048
 UNBATCHED_PAIRS = 256
 _TOP_K = 3
+# The first token comes from prefill, drafts or not.
+_VERIFIED_TOKENS = NUM_TOKENS - 1
+# Different outputs grow with the pairs to about this power, where they are many: 370 in 256 pairs, 824 in 824.
+_NEW_OUTPUTS = 0.7
+_UNLOCKS = {
+    Capability.BATCH: f"{BATCHED_PAIRS:,} pairs in place of {UNBATCHED_PAIRS}",
+    Capability.SAMPLING: f"top-k {_TOP_K} leaves fewer outputs to tell apart",
+}
 _SHOWN = 6
 
 
@@ -67,8 +75,19 @@ def on_equals_off(subject: Any, context: CheckContext) -> Iterator[Finding]:
     if told and not drafted:
         raise Inconclusive(f"{betting.num_pairs:,} pairs look alike, but nothing was drafted")
     cells = len(seen_on.keys() | seen_off.keys())
-    tv = pair_detectable_tv(context.alpha, betting.num_pairs, max(2, cells), num_averaged=len(TUPLE_FEATURES))
-    context.worth(f"{betting.num_pairs:,} pairs of {NUM_TOKENS} tokens; would have caught total variation {tv:.2g}")
+
+    def detectable(num_pairs: int) -> float:
+        num_values = max(2, round(cells * (num_pairs / betting.num_pairs) ** _NEW_OUTPUTS))
+        return pair_detectable_tv(context.alpha, num_pairs, num_values, num_averaged=len(TUPLE_FEATURES))
+
+    tv = power.require(
+        context, betting.num_pairs, detectable,
+        things=f"pairs of outputs ({cells:,} different ones)", unlocks=_UNLOCKS, subject=subject,
+        num_tokens=_VERIFIED_TOKENS,
+    )  # fmt: skip
+    context.worth(
+        f"{betting.num_pairs:,} pairs of {NUM_TOKENS} tokens; would have caught total variation {tv:.2g} of the outputs"
+    )
 
 
 def _scenario(subject: Any, context: CheckContext) -> Scenario:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,6 +94,20 @@ def num_accepted(trace: Trace) -> int:
 def tells_drafts(trace: Trace) -> bool:
     """Whether anybody says how many tokens were drafted."""
     return bool(trace.steps) or trace.num_proposed is not None
+
+
+def inside_draft_text(num_inside: int, traces: Iterable[Trace]) -> str:
+    """For the pass line: how many of what was counted fell inside an accepted draft, if the steps tell."""
+    if any(trace.steps for trace in traces):
+        return f"{num_inside} of them inside an accepted draft"
+    return "whether inside a draft is not recorded"
+
+
+def place_text(trace: Trace, slot: int) -> str:
+    """Where a token came from, to follow "it": slot is 0 for prefill, 1 + i for token number i of its verify call."""
+    if slot:
+        return f"was token {slot - 1} of its verify call"
+    return "came from prefill, before any draft" if trace.steps else "came from a step that is not recorded"
 
 
 def committed_token_ids(trace: Trace) -> tuple[int, ...]:

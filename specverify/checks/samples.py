@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specverify.checks import ambient, evidence, noise
-from specverify.checks.registry import CheckContext
+from specverify.checks.recorded_laws import recorded_draft_laws
+from specverify.checks.registry import CheckContext, Inconclusive
 from specverify.core.capabilities import Capability
 from specverify.core.scenario import EOS_OPTION, Scenario
 from specverify.core.types import SamplingParams, Trace
@@ -58,6 +59,14 @@ class Scorer:
     def source(self) -> str:
         return "the probe's float64 oracle" if self.has_oracle else "the engine's own scores"
 
+    def require_laws(self) -> None:
+        """Raises Inconclusive where nobody knows the target's laws, and says what is missing."""
+        if self.has_oracle or Capability.SCORE in self.subject.capabilities:
+            return
+        if Capability.LOAD_CHECKPOINT in self.subject.capabilities:
+            raise Inconclusive("LOAD_CHECKPOINT is declared, but `checkpoint`, the probe pair that was loaded, is None")
+        raise Inconclusive("nobody knows the target's laws: load a probe checkpoint, or declare SCORE")
+
     def can_score(self, scenario: Scenario) -> bool:
         """Penalties act on raw logits, which log-probabilities do not reveal."""
         can_score = Capability.SCORE in self.subject.capabilities and not scenario.sampling.has_penalties
@@ -84,6 +93,16 @@ class Scorer:
             return None if layers is None else self.checkpoint.target_oracle.early_exit(layers)
         return None
 
+    def _draft_laws(self, traces: Sequence[Trace], vocab_size: int) -> Array | None:
+        """The drafter's laws [tokens, vocab] after the text before each token: by the oracle, else as recorded."""
+        draft_logits = self.draft_logits(traces)
+        if draft_logits is not None:
+            laws = [laws_of(rows, one, one.request.sampling) for rows, one in zip(draft_logits, traces, strict=True)]
+            return np.concatenate(laws)
+        if Capability.DRAFT_PROBS in self.subject.capabilities:
+            return recorded_draft_laws(traces, vocab_size)
+        return None
+
     def score(self, traces: Sequence[Trace], *, num_draft_tokens: int) -> ScoredTokens:
         """The new tokens of these traces with their laws; traces without tokens are left out."""
         traces = [trace for trace in traces if trace.token_ids]
@@ -91,7 +110,6 @@ class Scorer:
         laws = [
             laws_of(logits, trace, trace.request.sampling) for logits, trace in zip(all_logits, traces, strict=True)
         ]
-        draft_logits = self.draft_logits(traces)
         vocab_size = laws[0].shape[1]
         previous = [np.vstack([np.full((1, vocab_size), np.nan), rows[:-1]]) for rows in laws]
         impossible = [
@@ -105,11 +123,7 @@ class Scorer:
             tokens=np.concatenate([np.asarray(trace.token_ids, dtype=np.int64) for trace in traces]),
             laws=np.concatenate(laws),
             slots=np.concatenate([slots_of(trace, num_draft_tokens) for trace in traces]),
-            draft_laws=None
-            if draft_logits is None
-            else np.concatenate(
-                [laws_of(rows, trace, trace.request.sampling) for rows, trace in zip(draft_logits, traces, strict=True)]
-            ),
+            draft_laws=self._draft_laws(traces, vocab_size),
             previous_laws=np.concatenate(previous),
             impossible=tuple(impossible),
         )
@@ -230,15 +244,3 @@ def option_effect(scorer: Scorer, scenario: Scenario, traces: Sequence[Trace]) -
         total += 0.5 * float(np.abs(gap).sum())
         count += len(gap)
     return total / max(1, count)
-
-
-def is_possible(subject: Any, scenario: Scenario) -> bool:
-    """Whether the engine can be asked for what the scenario is about."""
-    if scenario in getattr(subject, "scenarios", ()):
-        return True  # brought along by the subject itself
-    capabilities = subject.capabilities
-    if scenario.option == EOS_OPTION:
-        return Capability.STOP in capabilities
-    if scenario.sampling.has_penalties:
-        return Capability.PENALTIES in capabilities
-    return scenario.sampling == SamplingParams() or Capability.SAMPLING in capabilities

@@ -89,7 +89,7 @@ def sequence_law_exact(subject: Any, context: CheckContext) -> Iterator[Finding]
     paths = sum(one.num_runs for one in decided)
     context.worth(
         f"{len(decided)} scenarios ({', '.join(one.scenario.name for one in decided)}), {paths:,} paths; "
-        f"total variation at most {worst.tv:.1e}, allowed {worst.tolerance:.0e}"
+        f"total variation at most {worst.tv:.1e}, allowed {worst.tolerance:.0e}{noise.assumed_text(subject)}"
     )
     others = sorted({one.against for one in decided} - {"the oracle"})
     if others:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from specverify.checks import noise, samples
+from specverify.checks import noise, power, samples
 from specverify.checks.joint_sample import NUM_TOKENS, JointSample, Tokens, joint_sample
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
 from specverify.core.capabilities import Capability
@@ -20,6 +20,8 @@ from specverify.stats.design import detectable_tv
 from specverify.stats.dirichlet import DirichletEValue
 
 _SHOWN = 5
+# The first token comes from prefill, drafts or not.
+_VERIFIED_TOKENS = NUM_TOKENS - 1
 
 
 @check(
@@ -50,7 +52,10 @@ def sequence_joint(subject: Any, context: CheckContext) -> Iterator[Finding]:
         yield _joint_finding(sample, process.log_e, alarm)
         return
     _require_activity(sample)
-    tv = detectable_tv(context.alpha, len(sample.outputs), len(sample.outcomes))
+    tv = power.require(
+        context, len(sample.outputs), lambda count: detectable_tv(context.alpha, count, len(sample.outcomes)),
+        things=f"outputs of {NUM_TOKENS} tokens", num_tokens=_VERIFIED_TOKENS,
+    )  # fmt: skip
     context.figures["detectable_tv"] = tv
     context.worth(
         f"{len(sample.outputs):,} outputs of {NUM_TOKENS} tokens, {len(sample.outcomes)} joint cells; "
@@ -91,6 +96,11 @@ def sequence_chi_square(subject: Any, context: CheckContext) -> Iterator[Finding
         yield _chi_square_finding(sample, result, context)
         return
     _require_activity(sample)
+    power.require(
+        context, len(sample.outputs),
+        lambda count: planned.detectable_tv * math.sqrt(len(sample.outputs) / count),
+        things=f"outputs of {NUM_TOKENS} tokens", num_tokens=_VERIFIED_TOKENS,
+    )  # fmt: skip
     context.worth(
         f"{len(sample.outputs):,} outputs, {result.df + 1} bins; chi-square {result.statistic:.1f}, allowed "
         f"{result.threshold:.1f}; would have caught total variation {planned.detectable_tv:.2g}"

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from specverify.checks import evidence, noise, places, samples
+from specverify.checks import evidence, noise, places, power, samples
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
 from specverify.checks.samples import Scorer
 from specverify.checks.stream_findings import StreamPart, impossible_finding, log_e_of, stream_finding
+from specverify.checks.stream_scenarios import stream_scenarios
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind
-from specverify.core.scenario import Purpose, Scenario, default_scenarios, scenarios_of
+from specverify.core.scenario import Scenario
 from specverify.core.types import Trace
 from specverify.stats.design import samples_to_detect
 from specverify.stats.pit import NUM_BINS, PitStream
@@ -60,8 +61,6 @@ def sequence_stream(subject: Any, context: CheckContext) -> Iterator[Finding]:
     num_slots = evidence.num_draft_tokens(subject) + 2
     wanted = _num_tokens(context, num_slots)
     parts = _parts(subject, scorer, context, wanted)
-    if not parts:
-        raise Inconclusive("nobody knows the target's laws: load a probe checkpoint, or declare SCORE")
     pooled = PitStream(parts[0].stream.vocab_size, num_slots=num_slots)
     tolerance = _FLOORS * noise.floor(noise.LAW_FLOOR, subject)
     tolerance = tolerance if tolerance >= _NEGLIGIBLE else 0.0
@@ -89,19 +88,12 @@ def sequence_stream(subject: Any, context: CheckContext) -> Iterator[Finding]:
         yield stream_finding(subject, parts, pooled, tolerance, scorer, context)
         return
     _require_activity(subject, parts, context)
-    _say_worth(context, parts, pooled, tolerance, scorer)
+    _say_worth(subject, context, parts, pooled, tolerance, scorer)
 
 
 def _parts(subject: Any, scorer: Scorer, context: CheckContext, wanted: int) -> list[StreamPart]:
-    defaults: Sequence[Scenario] = ()
-    if scorer.has_oracle:
-        defaults = default_scenarios(evidence.standard_prompts(subject, context), (subject.checkpoint.eos_token_id,))
     found = []
-    scenarios = [
-        scenario
-        for scenario in scenarios_of(subject, Purpose.STREAM, default=defaults)
-        if scorer.can_score(scenario) and samples.is_possible(subject, scenario)
-    ]
+    scenarios = stream_scenarios(subject, scorer, context)
     # Rounds small enough that every scenario gets its share, and that a gross error is seen early.
     num_rounds = max(1, round(_ROUNDS * min(context.effort, 1.0)))
     for index, scenario in enumerate(scenarios):
@@ -152,11 +144,20 @@ def _require_activity(subject: Any, parts: Sequence[StreamPart], context: CheckC
 
 
 def _say_worth(
-    context: CheckContext, parts: Sequence[StreamPart], pooled: PitStream, tolerance: float, scorer: Scorer
+    subject: Any,
+    context: CheckContext,
+    parts: Sequence[StreamPart],
+    pooled: PitStream,
+    tolerance: float,
+    scorer: Scorer,
 ) -> None:
     share = context.alpha / 2.0
     pooled_tv = tolerance + pooled.detectable_tv(share)
     apart_tv = tolerance + max(part.stream.detectable_tv(share / len(parts)) for part in parts)
+    power.require(
+        context, pooled.num_tokens, lambda count: tolerance + pooled.detectable_tv(share, count),
+        things="tokens", subject=subject,
+    )  # fmt: skip
     context.figures.update(
         num_tokens=pooled.num_tokens,
         detectable_tv=pooled_tv,
@@ -165,8 +166,19 @@ def _say_worth(
         tolerance=tolerance,
     )
     line = f"{pooled.num_tokens:,} tokens in {len(parts)} scenarios, {context.counters['drafted-tokens']:,} drafted, "
-    line += f"{context.counters['accepted-tokens']:,} accepted; would have caught total variation {pooled_tv:.3f}"
-    line += f" in all tokens, {apart_tv:.2f} in one scenario" if len(parts) > 1 else ""
+    line += f"{context.counters['accepted-tokens']:,} accepted; would have caught {pooled.detectable_text(pooled_tv)}"
+    line += f", in all tokens ({apart_tv:.2f} in one scenario)" if len(parts) > 1 else ", in all tokens"
+    line += "; a fault that no such order shows may be larger"
+    if not pooled.knows_drafts:
+        line += f", and without draft laws a wrong residual may hide: {_draft_laws_advice(subject, scorer)}"
     if tolerance:
         line += f"; differences up to {tolerance:.1g} from {scorer.source} are taken for rounding"
+        line += noise.assumed_text(subject)
     context.worth(line)
+
+
+def _draft_laws_advice(subject: Any, scorer: Scorer) -> str:
+    advice = "record them (DRAFT_PROBS) if the drafter has any"
+    if scorer.has_oracle and not hasattr(subject, "proposer"):
+        advice += ', or say proposer = "draft-model" if the probe\'s draft model drafts'
+    return advice

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from specverify.checks import power
 from specverify.checks.registry import CheckContext, Exercised, check
 from specverify.checks.step_enumerate import CROSS_CHECK_CALLS, crash_or_refusal
 from specverify.checks.step_explain import three_digits
@@ -54,6 +55,7 @@ def draws_independent(subject: Any, context: CheckContext) -> Iterator[Finding]:
     shuffled ones.
     """
     scenario = adapted(independence_scenario(), subject)
+    sampled: list[tuple[int, Callable[[int], float]]] = []
     for is_batch in (False, True) if subject.takes_batches else (False,):
         pair = _Pair(subject, scenario, is_batch)
         try:
@@ -63,9 +65,11 @@ def draws_independent(subject: Any, context: CheckContext) -> Iterator[Finding]:
             yield _reuse_finding(error)
             return
         except NotEnumerable as error:
-            yield from _sampled(pair, str(error), context)
+            yield from _sampled(pair, str(error), context, sampled)
             continue
         yield from _judged(pair, joint, context)
+    for num_pairs, detectable in sampled:
+        power.require(context, num_pairs, detectable, things="pairs of outputs")
 
 
 class _Lasting:
@@ -202,8 +206,13 @@ def _reuse_finding(error: ReusedRandomness) -> Finding:
     )
 
 
-def _sampled(pair: _Pair, reason: str, context: CheckContext) -> Iterator[Finding]:
-    """Bets that a true pair can be told from one whose second half comes from another call."""
+def _sampled(
+    pair: _Pair, reason: str, context: CheckContext, sampled: list[tuple[int, Callable[[int], float]]]
+) -> Iterator[Finding]:
+    """Bets that a true pair can be told from one whose second half comes from another call.
+
+    sampled: gains the number of pairs, and the total variation that any number of them shows.
+    """
     betting, what = PairBetting(), pair.what
     generator = context.streams.generator("random.draws-independent", what)
     limit = alarm_threshold(context.alpha / 2)
@@ -226,7 +235,12 @@ def _sampled(pair: _Pair, reason: str, context: CheckContext) -> Iterator[Findin
                 details={"pair": what, "log_e": betting.log_e, "num_pairs": number + 1},
             )
             return
-    tv = pair_detectable_tv(context.alpha / 2, num_pairs, max(2, len(values)))
+
+    def detectable(count: int) -> float:
+        return pair_detectable_tv(context.alpha / 2, count, max(2, len(values)))
+
+    tv = detectable(num_pairs)
+    sampled.append((num_pairs, detectable))
     context.figures.update(log_e=max(betting.log_e, context.figures.get("log_e", -np.inf)), detectable_tv=tv)
     context.worth(
         f"{what}: not refuted in {num_pairs:,} pairs; would have caught total variation {tv:.2g} from independence. "

@@ -16,7 +16,7 @@ from specverify.checks.step_enumerate import StepResult, enumerate_step, enumera
 from specverify.checks.step_explain import law_finding, likely_cause
 from specverify.checks.step_lattice import lattice_report
 from specverify.checks.step_precision import Precision, is_wrong, measured_precision
-from specverify.checks.step_sample import SampledStep, sample_step
+from specverify.checks.step_sample import SampledStep, require_power, sample_step
 from specverify.checks.step_scenarios import scenarios_for
 from specverify.checks.step_subject import Scenario, VerifySubject
 from specverify.checks.step_temperature import at_another_temperature
@@ -101,6 +101,7 @@ def step_law(subject: Any, context: CheckContext) -> Iterator[Finding]:
         return
     if evidence.crash is not None:
         raise evidence.crash
+    require_power(context, [] if evidence.exact else evidence.sampled)
     context.worth(_worth(evidence, precision, batch_refusal=subject.batch_refusal))
 
 

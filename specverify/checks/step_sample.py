@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from specverify.checks import power
+from specverify.checks.registry import CheckContext
 from specverify.checks.step_enumerate import StepResult, judged
 from specverify.checks.step_subject import Joint, Scenario, VerifySubject, crash, final_law
 from specverify.core.types import VerifyInput
@@ -35,18 +38,29 @@ Outcome = tuple[tuple[int, ...], tuple[int, ...], int | None]
 
 @dataclass(frozen=True)
 class SampledStep:
-    """What ordinary calls said of one scenario. log_limit: the evidence at which the claim falls. suspect:
-    the prefix with the most evidence of its own."""
+    """What ordinary calls said of one scenario. log_limit: the evidence at which the claim falls. detectable: the total
+    variation that a number of calls shows. suspect: the prefix with the most evidence of its own."""
 
     result: StepResult
     log_e: float
     log_limit: float
-    detectable_tv: float
+    detectable: Callable[[int], float]
     suspect: tuple[int, ...] = ()
 
     @property
     def is_refuted(self) -> bool:
         return self.log_e >= self.log_limit
+
+    @property
+    def detectable_tv(self) -> float:
+        return self.detectable(self.result.num_samples)
+
+
+def require_power(context: CheckContext, sampled: Sequence[SampledStep]) -> None:
+    """Raises Inconclusive where no case was called often enough to show even a gross fault."""
+    if sampled:
+        best = min(sampled, key=lambda one: one.detectable_tv)
+        power.require(context, best.result.num_samples, best.detectable, things="calls of a case")
 
 
 class Caller:
@@ -132,7 +146,7 @@ def sample_step(
         batch = min(total, most - total)
     joint: Joint = {outcome: count / total for outcome, count in seen.items()}
     result = judged(scenario, joint, num_samples=total)
-    return SampledStep(result, evidence.log_e, limit, evidence.detectable_tv(alpha), evidence.suspect())
+    return SampledStep(result, evidence.log_e, limit, partial(evidence.detectable_tv, alpha), evidence.suspect())
 
 
 class _Evidence:
@@ -170,5 +184,5 @@ class _Evidence:
         found = self._whole.suspects(1)
         return found[0][0] if found else ()
 
-    def detectable_tv(self, alpha: float) -> float:
-        return self._whole.detectable_tv(alpha / (1 + len(self._by_draft)))
+    def detectable_tv(self, alpha: float, num_calls: int) -> float:
+        return self._whole.detectable_tv(alpha / (1 + len(self._by_draft)), num_calls)

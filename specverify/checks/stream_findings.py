@@ -7,12 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-from scipy.optimize import minimize_scalar
-
-from specverify.checks import evidence, samples, wording
+from specverify.checks import evidence, places, samples, wording
 from specverify.checks.registry import CheckContext
 from specverify.checks.samples import ScoredTokens, Scorer
+from specverify.checks.stream_cause import stream_cause
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Table
 from specverify.core.scenario import Scenario
@@ -110,15 +108,12 @@ def _bet_line(detail: PitDetail) -> Iterator[str]:
 
 
 def _cause(subject: Any, parts: Sequence[StreamPart], detail: PitDetail, context: CheckContext) -> str:
-    """A mixture with the draft law, if it explains the plain tokens; else the best bet, if it holds all evidence."""
+    """What explains the plain tokens; else the best bet, if it holds all evidence."""
     blocks = [block for part in parts for block in part.kept]
     rng = context.streams.generator("sequence-stream", "mixture")
-    share = share_of_draft(blocks, evidence.num_draft_tokens(subject), rng)
-    if share is not None:
-        return (
-            f"lossy: verified tokens follow {1 - share:.2g} x target + {share:.2g} x draft, which explains them. "
-            "If that is intended, declare lossy_by_design."
-        )
+    cause = stream_cause(blocks, evidence.num_draft_tokens(subject), rng)
+    if cause:
+        return cause
     name, _, log_e = detail.best_bet
     best_key = max(detail.by_key.values())
     if name == "previous-row" and log_e > best_key + _EXPLAINED_AT:
@@ -130,7 +125,6 @@ def impossible_finding(part: StreamPart, pooled: PitStream, scorer: Scorer) -> F
     trace, index = min(part.impossible, key=lambda item: item[1])
     text = trace.token_ids[max(0, index - 5) : index]
     slot = int(samples.slots_of(trace, 1_000_000)[index])
-    place = "it came from prefill" if slot == 0 else f"it was token {slot - 1} of its verify call"
     return Finding(
         headline=f"Scenario {part.scenario.name!r}: token {trace.token_ids[index]} was emitted, "
         "which the target forbids there.",
@@ -144,7 +138,7 @@ def impossible_finding(part: StreamPart, pooled: PitStream, scorer: Scorer) -> F
         not_noise="A proof, not a statistic: its probability is 0, and it is not at the edge of a filter where "
         "rounding could let it in.",
         where=(
-            f"New token {index}; {place}. Laws from {scorer.source}.",
+            f"New token {index}; it {places.place_text(trace, slot)}. Laws from {scorer.source}.",
             f"{len(part.impossible)} such tokens among {pooled.num_tokens:,}.",
         ),
         likely_cause=f"{part.scenario.option} is not applied there, unless scenarios without it fail as well."
@@ -155,40 +149,3 @@ def impossible_finding(part: StreamPart, pooled: PitStream, scorer: Scorer) -> F
 
 
 _FILTERS = ("top_k", "top_p", "min_p")
-
-
-# A share below this, or this close to 1, is another mistake than mixing.
-_LEAST_SHARE = 0.02
-# With the mixture in place of the target the evidence must all but vanish (log of the e-value).
-_EXPLAINED = 3.0
-_FEWEST_TOKENS = 200
-
-
-def share_of_draft(blocks: Sequence[ScoredTokens], num_draft_tokens: int, rng: np.random.Generator) -> float | None:
-    """Share of the draft law in the tokens that draft tokens were verified for; None where no share explains them.
-
-    The share is the likeliest one; it explains the tokens if they follow the mixture as well as a lossless engine's
-    follow the target. Tokens from prefill and bonus tokens are left out: no draft token competes with them.
-    """
-    known = [block for block in blocks if block.draft_laws is not None and len(block.tokens)]
-    if not known:
-        return None
-    slots = np.concatenate([block.slots for block in known])
-    verified = (slots >= 1) & (slots <= num_draft_tokens)
-    tokens = np.concatenate([block.tokens for block in known])[verified]
-    if len(tokens) < _FEWEST_TOKENS:
-        return None
-    target = np.concatenate([block.laws for block in known])[verified]
-    draft = np.concatenate([np.asarray(block.draft_laws) for block in known])[verified]
-    places = np.arange(len(tokens))
-    at_target, at_draft = target[places, tokens], draft[places, tokens]
-
-    def unlikelihood(share: float) -> float:
-        return -float(np.log(np.maximum((1.0 - share) * at_target + share * at_draft, 1e-300)).sum())
-
-    share = float(minimize_scalar(unlikelihood, bounds=(0.0, 1.0), method="bounded").x)
-    if not _LEAST_SHARE < share < 1.0 - _LEAST_SHARE:
-        return None
-    mixed = PitStream(target.shape[1])
-    mixed.update(tokens, (1.0 - share) * target + share * draft, rng=rng, draft_laws=draft)
-    return share if mixed.num_impossible == 0 and mixed.log_e < _EXPLAINED else None

@@ -147,7 +147,8 @@ def at_most_max_tokens(subject: Any, context: CheckContext) -> Iterator[Finding]
         for index, limit in enumerate(limits)
     ]
     wrong = []
-    for request, trace in zip(requests, evidence.generate(engine, requests, speculate=True), strict=True):
+    traces = evidence.generate(engine, requests, speculate=True)
+    for request, trace in zip(requests, traces, strict=True):
         context.exercised("limits")
         if any(step.is_truncated for step in trace.steps):
             context.exercised("limits-inside-draft")
@@ -177,7 +178,7 @@ def at_most_max_tokens(subject: Any, context: CheckContext) -> Iterator[Finding]
             else "",
         )
     inside = context.counters["limits-inside-draft"]
-    context.worth(f"limits 1 to {len(limits)}, {inside} of them inside an accepted draft")
+    context.worth(f"limits 1 to {len(limits)}, {places.inside_draft_text(inside, traces)}")
 
 
 def _ended_itself(subject: Any, trace: Trace) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from specverify.checks import evidence, wording
+from specverify.checks import evidence, places, wording
 from specverify.checks.evidence import Run
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
 from specverify.core.capabilities import Capability
@@ -40,10 +40,13 @@ def eos_ends_output(subject: Any, context: CheckContext) -> Iterator[Finding]:
     names = ("self", "own") if Capability.SCRIPTED_PROPOSER in subject.capabilities else ("own",)
     wrong: list[tuple[str, Trace, int]] = []
     early: list[tuple[str, Trace]] = []
+    generated: list[Trace] = []
     num_right = 0
     for name in names:
         engine = evidence.with_drafter(subject, name)
-        for trace in evidence.generate(engine, [request for request, _ in wanted], speculate=True):
+        traces = evidence.generate(engine, [request for request, _ in wanted], speculate=True)
+        generated += traces
+        for trace in traces:
             end = trace.request.eos_token_ids[-1]
             if not set(trace.request.eos_token_ids) & set(trace.token_ids):
                 if len(trace.token_ids) < trace.request.max_new_tokens:
@@ -86,7 +89,7 @@ def eos_ends_output(subject: Any, context: CheckContext) -> Iterator[Finding]:
     cuts_drafts = bool(getattr(subject, "drafts_stop_before_end", False))
     if not inside and Capability.TRACE in subject.capabilities and not cuts_drafts:
         raise Inconclusive(f"{context.counters['end-tokens']} end tokens were emitted, none inside an accepted draft")
-    context.worth(f"{context.counters['end-tokens']} end tokens, {inside} inside an accepted draft")
+    context.worth(f"{context.counters['end-tokens']} end tokens, {places.inside_draft_text(inside, generated)}")
 
 
 def _early_finding(early: Sequence[tuple[str, Trace]]) -> Finding:

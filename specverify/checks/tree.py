@@ -140,8 +140,7 @@ def nodes_see_ancestors_only(subject: Any, context: CheckContext) -> Iterator[Fi
     seen = [p for p in seen if scorer.has_oracle or not p.trace.request.sampling.has_penalties]
     if not seen:
         raise Inconclusive("no sampled step with a draft tree records the target's laws")
-    if not (scorer.has_oracle or Capability.SCORE in subject.capabilities):
-        raise Inconclusive("nobody knows the target's laws: load a probe checkpoint, or declare SCORE")
+    scorer.require_laws()
     judged, wrong = _judged_nodes(seen, scorer, context)
     places.count_steps(context, judged)
     count_trees(context, judged)

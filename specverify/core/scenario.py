@@ -122,9 +122,10 @@ def default_scenarios(
     has_trees: bool = False,
     has_every_option: bool = False,
 ) -> tuple[Scenario, ...]:
-    """Scenarios for any engine that has loaded a probe pair: plain sampling, each option by itself, end tokens.
+    """Scenarios for any engine whose target's laws are known: plain sampling, each option by itself, end tokens.
 
     The exact scenarios use the first prompt and a small top-k: that bounds the number of paths in any vocabulary.
+    eos_token_ids: without one there is no scenario of end tokens.
     has_trees: the engine drafts trees, which takes yet smaller ones. has_every_option: it also honours min-p and all
     penalties.
     """
@@ -140,12 +141,13 @@ def default_scenarios(
         stream("top-k 5", "top_k", SamplingParams(top_k=5)),
         stream("top-p 0.8", "top_p", SamplingParams(top_p=0.8)),
         stream("repetition penalty 1.3", "repetition_penalty", SamplingParams(repetition_penalty=1.3)),
-        stream("end token", EOS_OPTION, SamplingParams(), eos_token_ids),
+        *([stream("end token", EOS_OPTION, SamplingParams(), eos_token_ids)] if eos_token_ids else []),
         *(
             Scenario(name, Purpose.EXACT, sampling, streams[:1], num_tokens, eos_token_ids if ends else (), option)
             for name, option, sampling, ends, num_tokens in (
                 *(EXACT_TREES if has_trees else EXACT),
                 *(EXACT_MORE if has_every_option and not has_trees else ()),
             )
+            if eos_token_ids or not ends
         ),
     )

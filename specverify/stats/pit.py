@@ -55,6 +55,7 @@ class PitStream:
         self.keys = tuple(keys)
         self.num_tokens = 0
         self.num_impossible = 0
+        self.knows_drafts = False
         self._shuffle = np.random.default_rng(0).permutation(vocab_size).astype(np.float64)
         self._counts: NDArray[np.float64] = np.zeros((len(keys), num_slots, NUM_BINS))
         self._bets = Portfolio(num_slots)
@@ -79,6 +80,7 @@ class PitStream:
         """
         ids, rows, places = self._checked(tokens, laws, slots)
         draft = None if draft_laws is None else self._checked_rows(draft_laws, "draft_laws", len(ids))
+        self.knows_drafts |= draft is not None and not np.isnan(draft).all()
         previous = None if previous_laws is None else self._checked_rows(previous_laws, "previous_laws", len(ids))
         size = max(1, _BLOCK // self.vocab_size)
         for start in range(0, len(ids), size):
@@ -107,10 +109,24 @@ class PitStream:
                 by_key[key, None if stratum == 0 else stratum - 1] = float(log_e)
         return PitDetail(by_key=by_key, bets=self._bets.log_e, best_bet=self._bets.best())
 
-    def detectable_tv(self, alpha: float) -> float:
-        """Total variation between bins, present in every token, that this stream would have shown (power .99)."""
+    def detectable_tv(self, alpha: float, num_tokens: int | None = None) -> float:
+        """Total variation between the bins of an order, in every token, that so many tokens show (power .99).
+
+        num_tokens: those of this stream where nothing is said. A law may be further from the target than its bins are:
+        what tokens of one bin gain from each other does not show. So this bounds no total variation of the tokens.
+        """
         num_averaged = 2 * len(self.keys) * (self._counts.shape[1] + 1)
-        return detectable_tv(alpha, self.num_tokens, NUM_BINS, num_averaged=num_averaged)
+        count = self.num_tokens if num_tokens is None else num_tokens
+        return detectable_tv(alpha, count, NUM_BINS, num_averaged=num_averaged)
+
+    def detectable_text(self, tv: float, *, law: str = "target law", ratio: str = "draft / target") -> str:
+        """What a detectable total variation is one of, and by which orders: to be read after "would have caught".
+
+        law, ratio: names of the orders by the law that the tokens should follow, and by the other law over it.
+        """
+        names = {"target": law, "ratio": ratio if self.knows_drafts else "", "hash": "a shuffle"}
+        orders = [names[key] for key in self.keys if names[key]]
+        return f"total variation {tv:.3g} between {NUM_BINS} bins of the tokens, ordered by {_listed(orders)}"
 
     def certified_tv(self, alpha: float) -> float:
         """Largest average total variation per token that the data prove, at confidence 1 - alpha; 0 if none."""
@@ -198,6 +214,10 @@ class PitStream:
                 f"{name} has shape {values.shape}; give {(count, self.vocab_size)}: one row for each token"
             )
         return values
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _mass_before(laws: NDArray[np.float64], order: NDArray[np.float64], ids: NDArray[np.int64]) -> NDArray[np.float64]:

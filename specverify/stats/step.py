@@ -111,10 +111,11 @@ class StepProcess:
                  for prefix, seen in self._prefixes.items()]  # fmt: skip
         return sorted(found, key=lambda entry: -entry[1])[:most]
 
-    def detectable_tv(self, alpha: float) -> float:
-        """Total variation of the first token's law that these calls would have shown with probability .99."""
+    def detectable_tv(self, alpha: float, num_calls: int | None = None) -> float:
+        """Total variation of the first token's law that so many calls, or those made, show with probability .99."""
         kinds_and_strata = 3 * (1 + self._num_slots)
-        return detectable_tv(alpha, self.num_calls, len(self._target(())), num_averaged=kinds_and_strata)
+        count = self.num_calls if num_calls is None else num_calls
+        return detectable_tv(alpha, count, len(self._target(())), num_averaged=kinds_and_strata)
 
     def _is_possible(self, prefix: tuple[int, ...], token: int) -> bool:
         row = self._seen(prefix).target

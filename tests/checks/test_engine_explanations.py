@@ -71,6 +71,35 @@ def test_a_near_tie_is_explained():
     assert "near ties" in result.worth
 
 
+def test_without_steps_nobody_knows_where_a_token_came_from():
+    """The engine records no steps: neither prefill nor a draft may be named, nor rejections counted."""
+    (finding,) = result_of("greedy.on-equals-off", engine(changed=[(5, 1)], margin=2.0, dtype="float32")).findings
+    passed = result_of("greedy.on-equals-off", engine(dtype="float64"))
+
+    assert "It came from a step that is not recorded." in finding.where
+    assert "rejections not recorded" in passed.worth
+
+
+def test_without_steps_nobody_knows_what_fell_inside_a_draft():
+    limits = result_of("tokens.at-most-max-tokens", engine())
+
+    assert limits.outcome is Outcome.PASSED
+    assert "whether inside a draft is not recorded" in limits.worth
+
+
+def test_end_tokens_without_steps_are_counted_and_no_more():
+    def answer(requests, speculate):
+        texts = {r: text(r) for r in requests}
+        ends = {r: min((t.index(e) for e in r.eos_token_ids if e in t), default=len(t)) for r, t in texts.items()}
+        return [Trace(r, texts[r][: ends[r] + 1], speculated=speculate) for r in requests]
+
+    capabilities = (Capability.GENERATE, Capability.STOP)
+    result = result_of("tokens.eos-ends-output", ScriptedEngine(answer, capabilities=capabilities, max_new_tokens=6))
+
+    assert result.outcome is Outcome.PASSED, result
+    assert "whether inside a draft is not recorded" in result.worth
+
+
 def test_the_same_margin_is_a_bug_in_float64():
     """The noise floor follows the dtype."""
     result = result_of("greedy.on-equals-off", engine(changed=[(5, 1)], margin=1e-5, dtype="float64"))

@@ -202,6 +202,17 @@ def test_hidden_randomness_falls_to_sampling_and_says_why():
     assert "could not be enumerated" in result.worth
 
 
+@pytest.mark.parametrize("check_id", ["lossless.step-law", "random.draws-independent"])
+def test_a_handful_of_hidden_calls_decides_nothing(check_id):
+    """So few calls could not have shown even a gross mistake."""
+    subject = FunctionSubject(hidden(TokenwiseVerifier()), name="subject")
+
+    (result,) = run_checks(subject, ids=[check_id], effort=0.005).results
+
+    assert result.outcome is Outcome.INCONCLUSIVE, result
+    assert "--effort" in result.reason
+
+
 def test_sampling_catches_a_gross_mistake():
     """The fallback fails what it should, with the evidence in the message."""
     result = law_result(hidden(FAULT["verify-resamples-from-target"].make()))

@@ -30,6 +30,18 @@ def stream_after(num_tokens, emitted_law, *, seed=1):
     return stream
 
 
+def test_the_orders_that_were_looked_at_are_named():
+    """Without a draft law there is no order by one, and the stated total variation is one between bins."""
+    law, rng = np.full((1, VOCAB_SIZE), 1.0 / VOCAB_SIZE), np.random.default_rng(1)
+    stream = PitStream(VOCAB_SIZE)
+    stream.update([0], law, rng=rng, draft_laws=np.full_like(law, np.nan))
+    blind = stream.detectable_text(0.05)
+    stream.update([0], law, rng=rng, draft_laws=law)
+
+    assert blind == "total variation 0.05 between 20 bins of the tokens, ordered by target law or a shuffle"
+    assert stream.detectable_text(0.05).endswith("ordered by target law, draft / target or a shuffle")
+
+
 def right(target, draft, previous, slots):
     return target
 
