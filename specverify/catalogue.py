@@ -37,6 +37,7 @@ _MODULES = (
     "specverify.checks.tokens",
     "specverify.checks.tokens_end",
     "specverify.checks.batch",
+    "specverify.checks.batch_mixed",
     "specverify.checks.seed",
     "specverify.checks.activity",
     "specverify.checks.lossy",

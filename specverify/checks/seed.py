@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from specverify.checks import ambient, evidence, noise, wording
+from specverify.checks import ambient, company, evidence, noise, wording
+from specverify.checks.company import Broken
 from specverify.checks.divergence import first_divergence, with_margins
 from specverify.checks.registry import CheckContext, Exercised, check
 from specverify.core.capabilities import Capability
@@ -17,18 +18,8 @@ from specverify.core.types import Request, SamplingParams, Trace
 from specverify.trace.pipeline import common_length
 
 _NUM_SEEDS = 8
-# Rounding flips a sampled token with about this chance per token and unit of law noise; above it, sampled outputs of
-# different batch shapes may rightly differ and only repeats of the same call are compared.
-_COMPANY_LAW_NOISE = 1e-4
 _OTHERWISE = SamplingParams(temperature=0.5, top_k=4)
 _FROZEN = "unseeded beside seeded requests, twice the same"
-
-
-@dataclass(frozen=True, eq=False)
-class _Broken:
-    how: str
-    expected: Trace
-    got: Trace
 
 
 @check(
@@ -64,7 +55,7 @@ def _judge(subject: Any, context: CheckContext) -> Iterator[Finding]:
     requests = _with_special_seeds(evidence.standard_requests(subject, context, evidence.SAMPLED))
     alone = [_solo(subject, request) for request in requests]
     broken = [
-        _Broken("repeated, with other requests in between", first, second)
+        Broken("repeated, with other requests in between", first, second)
         for first, second in zip(alone, [_solo(subject, request) for request in reversed(requests)][::-1], strict=True)
         if first.token_ids != second.token_ids
     ]
@@ -89,24 +80,14 @@ def _with_special_seeds(requests: Sequence[Request]) -> list[Request]:
     return changed
 
 
-def _have_drafted_alike(one: Trace, two: Trace) -> bool:
-    """Whether both drafted as many tokens in each step, up to where their tokens part.
-
-    An engine that drafts by its load takes other random numbers for the same place in company: no fault of the seed.
-    """
-    part = common_length(one.token_ids, two.token_ids) + len(one.request.prompt_token_ids)
-    lengths = [[step.num_draft_tokens for step in trace.steps if step.start_position <= part] for trace in (one, two)]
-    return lengths[0] == lengths[1]
-
-
 def _solo(subject: Any, request: Request) -> Trace:
     return evidence.generate(subject, [request], speculate=True)[0]
 
 
 def _in_company(
     subject: Any, requests: Sequence[Request], alone: Sequence[Trace], context: CheckContext
-) -> list[_Broken]:
-    if noise.floor(noise.LAW_FLOOR, subject) > _COMPANY_LAW_NOISE:
+) -> list[Broken]:
+    if not company.is_exact_enough(subject):
         return []
     together = evidence.generate(subject, requests, speculate=True)
     mixed = [replace(r, seed=None) if index % 2 else r for index, r in enumerate(requests)]
@@ -121,26 +102,17 @@ def _in_company(
         ("in one batch with unseeded requests", list(zip(alone, beside_unseeded, strict=True))[::2]),
         ("in one batch with requests that are sampled otherwise", list(zip(alone, beside_others, strict=True))[1::2]),
     )
-    broken = [one for how, pairs in kinds for one in _broken_among(subject, how, pairs)]
+    broken = [one for how, pairs in kinds for one in company.broken_among(subject, how, pairs)]
     frozen = [(one, two) for one, two in zip(beside_unseeded[1::2], again[1::2], strict=True)]
     # A text that repeats by chance is possible where the target is nearly certain; every one of them is not.
     if frozen and all(one.token_ids == two.token_ids for one, two in frozen):
         log_chance = sum(_log_probability(subject, one) for one, _ in frozen)
         if log_chance < np.log(context.alpha):
-            broken += [_Broken(_FROZEN, one, two) for one, two in frozen]
+            broken += [Broken(_FROZEN, one, two) for one, two in frozen]
     return broken
 
 
-def _broken_among(subject: Any, how: str, pairs: Sequence[tuple[Trace, Trace]]) -> list[_Broken]:
-    """The requests that got other tokens in this kind of company than alone."""
-    found = [
-        _Broken(how, one, two) for one, two in pairs if one.token_ids != two.token_ids and _have_drafted_alike(one, two)
-    ]
-    # Below float64 rounding flips one sampled token in ten thousand runs or so; a bug breaks every request of several.
-    return found if noise.dtype_of(subject) == "float64" or len(found) == len(pairs) > 2 else []
-
-
-def _repeat_finding(broken: Sequence[_Broken], num_tried: int) -> Finding:
+def _repeat_finding(broken: Sequence[Broken], num_tried: int) -> Finding:
     first = broken[0]
     where = (
         f"Prompt {list(first.expected.request.prompt_token_ids)}; {len(broken)} requests broken.",
