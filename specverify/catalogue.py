@@ -25,6 +25,7 @@ _MODULES = (
     "specverify.checks.greedy_unusual",
     "specverify.checks.kv",
     "specverify.checks.kv_calls",
+    "specverify.checks.kv_turns",
     "specverify.checks.positions",
     "specverify.checks.draft",
     "specverify.checks.draft_afresh",

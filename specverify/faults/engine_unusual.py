@@ -70,4 +70,28 @@ class _CachedByLength(ReferenceEngine):
             lane.copy_(known.setdefault((prompt[:_NUM_KEY_TOKENS], len(prompt)), lane.clone()))
 
 
+@plant("prefix-cache-keeps-rejected", "Blaizzy/mlx-vlm#1715")
+class _KeptForTheNextTurn(ReferenceEngine):
+    """Rows of a finished text are kept for the next turn, the last of them being that of a rejected draft token."""
+
+    def drop_finished(self, batch: Batch, speculate: bool) -> Batch:
+        for row, running in enumerate(batch.running):
+            if running.finish_reason and speculate:
+                rows = self.cached.cache.buffer[:, :, row, :, : len(running.token_ids)]
+                self.known()[tuple(running.token_ids)] = rows.clone()
+        return super().drop_finished(batch, speculate)
+
+    def prefill(self, batch: Batch, capacity: int, speculate: bool) -> None:
+        super().prefill(batch, capacity, speculate)
+        for row, running in enumerate(batch.running):
+            prompt = running.request.prompt_token_ids
+            for text, rows in self.known().items():
+                if len(text) < len(prompt) and prompt[: len(text)] == text:
+                    self.cached.cache.buffer[:, :, row, :, : len(text)] = rows
+
+    def known(self) -> dict[tuple[int, ...], Tensor]:
+        texts: dict[tuple[int, ...], Tensor] = self.__dict__.setdefault("texts", {})
+        return texts
+
+
 FAULTS = plant.faults
