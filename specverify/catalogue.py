@@ -40,6 +40,7 @@ _MODULES = (
     "specverify.checks.batch",
     "specverify.checks.batch_mixed",
     "specverify.checks.seed",
+    "specverify.checks.seed_apart",
     "specverify.checks.activity",
     "specverify.checks.lossy",
     "specverify.checks.tokenizer",
