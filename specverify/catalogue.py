@@ -42,6 +42,7 @@ _MODULES = (
     "specverify.checks.seed",
     "specverify.checks.seed_apart",
     "specverify.checks.activity",
+    "specverify.checks.self_report",
     "specverify.checks.lossy",
     "specverify.checks.tokenizer",
     "specverify.checks.tokenizer_special",
