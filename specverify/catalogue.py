@@ -29,6 +29,7 @@ _MODULES = (
     "specverify.checks.positions",
     "specverify.checks.draft",
     "specverify.checks.draft_afresh",
+    "specverify.checks.lookup",
     "specverify.checks.independence",
     "specverify.checks.acceptance",
     "specverify.checks.self_drafter",

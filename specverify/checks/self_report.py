@@ -99,7 +99,7 @@ def _ended_otherwise(subject: Any, run: Run, trace: Trace, context: CheckContext
     has_ended = bool(trace.token_ids) and trace.token_ids[-1] in ends
     context.exercised("ends", has_ended)
     if reason == "length" and num_tokens < trace.request.max_new_tokens:
-        last = f"end token {trace.token_ids[-1]} ends" if has_ended else "it has"
+        last = f"end token {trace.token_ids[-1]} came as the last of" if has_ended else "it has"
         recorded = f"{last} {num_tokens} of {trace.request.max_new_tokens} tokens"
         yield _Wrong("finish_reason", repr(reason), recorded, run, trace)
     # An engine whose checkpoint nobody knows may have an end token of its own.
