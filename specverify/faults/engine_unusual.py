@@ -57,6 +57,17 @@ class _CrowdLanesMixed(ReferenceEngine):
         return batch.select(rows)
 
 
+@plant("limit-before-context-is-full", "vllm-project/vllm#53812")
+class _NoRoomForADraft(ReferenceEngine):
+    """A request ends as soon as a whole draft would not fit into the model's positions any more."""
+
+    def commit(self, running: RunningRequest, emitted: Sequence[int]) -> list[int]:
+        kept = super().commit(running, emitted)
+        if len(running.token_ids) + self.num_draft_tokens + 1 > self.target.config.max_positions:
+            running.finish_reason = running.finish_reason or "length"
+        return kept
+
+
 @plant("prefix-cache-by-length", "lmstudio-ai/mlx-engine#91")
 class _CachedByLength(ReferenceEngine):
     """Cache rows of a prompt are found again by its first 8 tokens and its length, whatever else it holds."""
