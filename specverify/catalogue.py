@@ -38,6 +38,7 @@ _MODULES = (
     "specverify.checks.tree_draft",
     "specverify.checks.tokens",
     "specverify.checks.tokens_end",
+    "specverify.checks.tokens_sampled",
     "specverify.checks.batch",
     "specverify.checks.batch_mixed",
     "specverify.checks.seed",
