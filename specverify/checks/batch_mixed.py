@@ -16,7 +16,7 @@ from specverify.core.types import Request, SamplingParams, Trace
 from specverify.trace.pipeline import common_length
 
 # Two rows of each of two kinds; what is sampled wrongly shows within a few tokens.
-_NUM_ROWS, _NUM_TOKENS = 4, 6
+_NUM_ROWS, _NUM_TOKENS = 4, 5
 _PENALISED = SamplingParams(repetition_penalty=1.5, presence_penalty=0.3, frequency_penalty=0.4)
 _KINDS = {
     "greedy": GREEDY,

@@ -145,4 +145,5 @@ def _divergences(subject: Any, situation: _Situation, context: CheckContext) -> 
 
 def _generated(subject: Any, requests: Sequence[Request], size: int, *, speculate: bool) -> tuple[Trace, ...]:
     parts = (requests[start : start + size] for start in range(0, len(requests), size))
-    return tuple(trace for part in parts for trace in evidence.generate(subject, part, speculate=speculate))
+    engine = evidence.quiet(subject)
+    return tuple(trace for part in parts for trace in evidence.generate(engine, part, speculate=speculate))

@@ -15,8 +15,8 @@ from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind, Table
 from specverify.core.types import Request, Trace
 
-# Answers of 4 to 7 tokens end on different places of a draft; the last two end at an end token, or at 10 tokens.
-_ANSWER_LENGTHS = (4, 5, 6, 7, 10, 10)
+# Answers of 4 to 7 tokens end on different places of a draft; the last two end at an end token, or at 8 tokens.
+_ANSWER_LENGTHS = (4, 5, 6, 7, 8, 8)
 _WITH_END = (4, 5)
 # Every fourth token is an end token there: one comes soon, and nobody needs to know which.
 _TOKENS_PER_END = 4
@@ -58,10 +58,12 @@ def next_turn_right(subject: Any, context: CheckContext) -> Iterator[Finding]:
     if not scorer.has_oracle:
         raise Inconclusive("nobody knows what the tokens of the next turn should be")
     require_right_so_far(subject, context, scorer, tolerance)
+    # One engine for all turns: what it keeps between calls is what is judged.
+    engine = evidence.quiet(subject)
     before: tuple[Trace, ...] = ()
     for number, speculate in enumerate(_TURNS, start=1):
         requests = [_reply(trace) for trace in before] if before else _openings(subject, context)
-        turns = _generated(subject, requests, speculate=speculate)
+        turns = _generated(engine, requests, speculate=speculate)
         wrong = [first_wrong(scorer, trace, tolerance) for trace in turns]
         if not before:
             if any(wrong):

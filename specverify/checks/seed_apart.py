@@ -40,7 +40,9 @@ def tells_seeds_apart(subject: Any, context: CheckContext) -> Iterator[Finding]:
     # A long prompt: the first words may have few likely successors.
     request = evidence.standard_requests(subject, context, evidence.SAMPLED)[-1]
     with ambient.repeatable(subject, context, "seed", "apart"):
-        traces = _generated(subject, [replace(request, seed=seed, request_id=f"seed {seed}") for seed in seeds])
+        traces = _generated(
+            evidence.quiet(subject), [replace(request, seed=seed, request_id=f"seed {seed}") for seed in seeds]
+        )
     context.exercised("seeds", len(seeds))
     texts = {trace.token_ids: trace for trace in traces}
     for text, trace in texts.items():

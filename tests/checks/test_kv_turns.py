@@ -26,6 +26,9 @@ class Listening:
     def __getattr__(self, name):
         return getattr(self._subject, name)
 
+    def quiet(self):
+        return self
+
     def generate(self, requests, *, speculate):
         traces = self._subject.generate(requests, speculate=speculate)
         self.calls.append((speculate, list(traces)))
