@@ -117,6 +117,7 @@ class TransformersEngine:
             Capability.LOAD_CHECKPOINT: self.checkpoint is not None,
             Capability.TOKENIZER: self.mode == "assistant" and len(self.tokenizers) == 2,
             Capability.TRACE: is_watched,
+            Capability.PROMPT_LOOKUP: not has_draft_model,
             Capability.KV_LENGTH: is_watched,
             Capability.POSITIONS: is_watched,
             Capability.TARGET_PROBS: is_watched and self.record_laws,

@@ -1,4 +1,4 @@
-"""Greedy decoding away from the beaten track: very short and long texts, and crowds."""
+"""Greedy decoding away from the beaten track: very short and long texts, up to the last position, and crowds."""
 
 from __future__ import annotations
 
@@ -15,21 +15,27 @@ from specverify.core.outcomes import Finding, Kind
 from specverify.core.types import Request, Trace
 
 # Block and chunk sizes are powers of two, mostly up to 256: a long text goes past that, its prompt past half of it.
-_LONG_PROMPT, _LONG_OUTPUT = 150, 130
+_LONG_PROMPT, _LONG_OUTPUT = 200, 80
 # Rows that finish while at least 128 others go on; without speculation some at a time, in batches of another shape.
 _CROWD, _PLAIN_BATCH = 200, 16
-# Left free at the end of the model's positions, for drafts.
+# Left free at the end of the model's positions, for drafts; but for one text that takes every position there is.
 _SPARE_POSITIONS = 16
+# Filling longer contexts costs more than it shows.
+_MOST_POSITIONS = 1024
 
 
 @dataclass(frozen=True)
 class _Situation:
-    """Requests, how many of them a call gets with speculation, and how many without."""
+    """Requests, how many of them a call gets with speculation, and how many without.
+
+    may_be_refused: whether an engine that speculates may rightly raise instead.
+    """
 
     name: str
     requests: Sequence[Request]
     batch_size: int = 1
     plain_batch_size: int = 1
+    may_be_refused: bool = False
 
 
 @check(
@@ -43,6 +49,7 @@ class _Situation:
         "kv-one-token-prompt-not-rolled-back",
         "kv-chunked-prompt-overlaps",
         "batch-crowd-lanes-mixed",
+        "limit-before-context-is-full",
     ),
     source="NVIDIA/TensorRT-LLM#8076, on long prompts only; huggingface/text-generation-inference#1411, in crowds only",
 )
@@ -51,23 +58,31 @@ def unusual_requests(subject: Any, context: CheckContext) -> Iterator[Finding]:
     greedy.on-equals-off.
 
     Prompts of one and two tokens, unless the engine refuses them; a prompt and an output that together go past 256
-    tokens, where the model has so many positions; 200 requests at once, which end at different times, where the engine
-    takes batches of that size.
+    tokens, where the model has so many positions; one that together take exactly the positions there are, up to 1,024,
+    unless the engine refuses it; 200 requests at once, which end at different times, where the engine takes batches of
+    that size.
     """
     tolerance = 2.0 * noise.log_prob_noise(subject, context)
     situations = list(_situations(subject, context))
     found: list[Divergence] = []
+    refused: list[str] = []
     for index, situation in enumerate(situations):
         context.progress(situation.name, index, len(situations))
-        found += _divergences(subject, situation, context)
+        try:
+            found += _divergences(subject, situation, context)
+        except Exception:
+            if not situation.may_be_refused:
+                raise
+            refused.append(situation.name)
     bugs = bugs_among(found, tolerance, context)
     if bugs:
         yield finding_of(bugs, tolerance, context)
     ties = len(found) - len(bugs)
-    line = f"{context.counters['tokens']:,} tokens equal; {', '.join(one.name for one in situations)}"
-    context.worth(
-        line + (f"; {ties} near ties within {tolerance:.1g} explained{noise.assumed_text(subject)}" if ties else "")
-    )
+    done = [one.name for one in situations if one.name not in refused]
+    line = f"{context.counters['tokens']:,} tokens equal; {', '.join(done)}"
+    line += f"; refused: {', '.join(refused)}" if refused else ""
+    line += f"; {ties} near ties within {tolerance:.1g} explained{noise.assumed_text(subject)}" if ties else ""
+    context.worth(line)
 
 
 def _situations(subject: Any, context: CheckContext) -> Iterator[_Situation]:
@@ -87,6 +102,10 @@ def _situations(subject: Any, context: CheckContext) -> Iterator[_Situation]:
     if num_positions(subject) >= _LONG_PROMPT + _LONG_OUTPUT + _SPARE_POSITIONS:
         name = f"a prompt of {_LONG_PROMPT} tokens and {_LONG_OUTPUT} new ones"
         yield _Situation(name, [request(name, _LONG_PROMPT, _LONG_OUTPUT)])
+    if 2 * num_tokens < num_positions(subject) <= _MOST_POSITIONS:
+        name = f"a text that takes all {num_positions(subject)} positions"
+        whole = request(name, num_positions(subject) - num_tokens // 2, num_tokens // 2)
+        yield _Situation(name, [whole], may_be_refused=True)
     if Capability.BATCH in subject.capabilities and _max_batch_size(subject) >= _CROWD:
         crowd = [request(f"crowd/{i}", 2 + i % 7, min(3 + i % 6, num_tokens), shift=i) for i in range(_CROWD)]
         yield _Situation(f"{_CROWD} requests at once", crowd, _CROWD, _PLAIN_BATCH)
@@ -127,4 +146,5 @@ def _divergences(subject: Any, situation: _Situation, context: CheckContext) -> 
 
 def _generated(subject: Any, requests: Sequence[Request], size: int, *, speculate: bool) -> tuple[Trace, ...]:
     parts = (requests[start : start + size] for start in range(0, len(requests), size))
-    return tuple(trace for part in parts for trace in evidence.generate(subject, part, speculate=speculate))
+    engine = evidence.quiet(subject)
+    return tuple(trace for part in parts for trace in evidence.generate(engine, part, speculate=speculate))

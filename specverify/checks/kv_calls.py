@@ -39,14 +39,12 @@ def calls_independent(subject: Any, context: CheckContext) -> Iterator[Finding]:
     scorer = Scorer(subject)
     if len({request.prompt_token_ids for request in requests}) < len(requests) - 1 or not scorer.has_oracle:
         raise Inconclusive("the prompts are too much alike to tell one call from another")
-    usual = (evidence.plain_run(subject, context), evidence.own_run(subject, context, GREEDY))
-    if any(_first_wrong(scorer, trace, tolerance) for run in usual for trace in run.traces):
-        raise Inconclusive("the engine departs from the checkpoint that was loaded on the standard prompts already")
+    require_right_so_far(subject, context, scorer, tolerance)
     for speculate in (True, False):
         for number, request in enumerate(requests):
             (trace,) = evidence.generate(subject, [request], speculate=speculate)
             context.exercised("tokens", len(trace.token_ids))
-            wrong = _first_wrong(scorer, trace, tolerance)
+            wrong = first_wrong(scorer, trace, tolerance)
             if wrong is None:
                 continue
             if number == 0:
@@ -71,7 +69,18 @@ def _requests(subject: Any, context: CheckContext) -> list[Request]:
     return [Request(prompt, num_tokens, GREEDY, request_id=f"call {i + 1}") for i, prompt in enumerate(in_turn)]
 
 
-def _first_wrong(scorer: Scorer, trace: Trace, tolerance: float) -> tuple[int, list[int], float] | None:
+def require_right_so_far(subject: Any, context: CheckContext, scorer: Scorer, tolerance: float) -> None:
+    """Raises Inconclusive where the standard greedy runs depart from the checkpoint: other checks say why."""
+
+    def is_right() -> bool:
+        usual = (evidence.plain_run(subject, context), evidence.own_run(subject, context, GREEDY))
+        return not any(first_wrong(scorer, trace, tolerance) for run in usual for trace in run.traces)
+
+    if not evidence.once(context, "kv/right-so-far", is_right):
+        raise Inconclusive("the engine departs from the checkpoint that was loaded on the standard prompts already")
+
+
+def first_wrong(scorer: Scorer, trace: Trace, tolerance: float) -> tuple[int, list[int], float] | None:
     """Index of the first token that is not nearly the best, the best tokens, and by how much it falls short."""
     if not trace.token_ids:
         return None

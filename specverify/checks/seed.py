@@ -3,37 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from specverify.checks import ambient, evidence, noise, wording
+from specverify.checks import ambient, company, evidence, noise, wording
+from specverify.checks.company import Broken
 from specverify.checks.divergence import first_divergence, with_margins
 from specverify.checks.registry import CheckContext, Exercised, check
+from specverify.checks.seed_apart import log_probability
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind, Table
 from specverify.core.types import Request, SamplingParams, Trace
 from specverify.trace.pipeline import common_length
 
-_NUM_SEEDS = 8
-# Rounding flips a sampled token with about this chance per token and unit of law noise; above it, sampled outputs of
-# different batch shapes may rightly differ and only repeats of the same call are compared.
-_COMPANY_LAW_NOISE = 1e-4
 _OTHERWISE = SamplingParams(temperature=0.5, top_k=4)
 _FROZEN = "unseeded beside seeded requests, twice the same"
 
 
-@dataclass(frozen=True, eq=False)
-class _Broken:
-    how: str
-    expected: Trace
-    got: Trace
-
-
 @check(
     "seed.repeats",
-    claim="The same seed gives the same tokens, at any time and in any company; other seeds give other tokens.",
+    claim="The same seed gives the same tokens, at any time and in any company.",
     kind=Kind.EXACT,
     needs={Capability.GENERATE, Capability.SEED},
     exercised_by=(Exercised("seeded-tokens"),),
@@ -52,8 +43,7 @@ def repeats(subject: Any, context: CheckContext) -> Iterator[Finding]:
     beside unseeded ones; beside ones that are sampled otherwise. In company only where as many tokens were drafted: a
     load may decide that.
 
-    And one prompt with eight seeds must not give eight times the same text. A greedy request is the negative control:
-    its seed may change nothing.
+    A greedy request is the negative control: its seed may change nothing.
     """
     # Seeded once for the whole check: calls still differ from each other, and the check repeats.
     with ambient.repeatable(subject, context, "seed"):
@@ -64,7 +54,7 @@ def _judge(subject: Any, context: CheckContext) -> Iterator[Finding]:
     requests = _with_special_seeds(evidence.standard_requests(subject, context, evidence.SAMPLED))
     alone = [_solo(subject, request) for request in requests]
     broken = [
-        _Broken("repeated, with other requests in between", first, second)
+        Broken("repeated, with other requests in between", first, second)
         for first, second in zip(alone, [_solo(subject, request) for request in reversed(requests)][::-1], strict=True)
         if first.token_ids != second.token_ids
     ]
@@ -73,11 +63,8 @@ def _judge(subject: Any, context: CheckContext) -> Iterator[Finding]:
         broken = _in_company(subject, requests, alone, context)
     if broken:
         yield _repeat_finding(broken, len(requests))
-    stuck = None if broken else _stuck(subject, requests[0], context)
-    if stuck is not None:
-        yield stuck
     yield from _greedy_moves(subject, context)
-    context.worth(f"{len(requests)} requests, {context.counters['seeded-tokens']:,} tokens, {_NUM_SEEDS} seeds apart")
+    context.worth(f"{len(requests)} requests, {context.counters['seeded-tokens']:,} tokens")
 
 
 def _with_special_seeds(requests: Sequence[Request]) -> list[Request]:
@@ -89,24 +76,14 @@ def _with_special_seeds(requests: Sequence[Request]) -> list[Request]:
     return changed
 
 
-def _have_drafted_alike(one: Trace, two: Trace) -> bool:
-    """Whether both drafted as many tokens in each step, up to where their tokens part.
-
-    An engine that drafts by its load takes other random numbers for the same place in company: no fault of the seed.
-    """
-    part = common_length(one.token_ids, two.token_ids) + len(one.request.prompt_token_ids)
-    lengths = [[step.num_draft_tokens for step in trace.steps if step.start_position <= part] for trace in (one, two)]
-    return lengths[0] == lengths[1]
-
-
 def _solo(subject: Any, request: Request) -> Trace:
     return evidence.generate(subject, [request], speculate=True)[0]
 
 
 def _in_company(
     subject: Any, requests: Sequence[Request], alone: Sequence[Trace], context: CheckContext
-) -> list[_Broken]:
-    if noise.floor(noise.LAW_FLOOR, subject) > _COMPANY_LAW_NOISE:
+) -> list[Broken]:
+    if not company.is_exact_enough(subject):
         return []
     together = evidence.generate(subject, requests, speculate=True)
     mixed = [replace(r, seed=None) if index % 2 else r for index, r in enumerate(requests)]
@@ -121,26 +98,17 @@ def _in_company(
         ("in one batch with unseeded requests", list(zip(alone, beside_unseeded, strict=True))[::2]),
         ("in one batch with requests that are sampled otherwise", list(zip(alone, beside_others, strict=True))[1::2]),
     )
-    broken = [one for how, pairs in kinds for one in _broken_among(subject, how, pairs)]
+    broken = [one for how, pairs in kinds for one in company.broken_among(subject, how, pairs)]
     frozen = [(one, two) for one, two in zip(beside_unseeded[1::2], again[1::2], strict=True)]
     # A text that repeats by chance is possible where the target is nearly certain; every one of them is not.
     if frozen and all(one.token_ids == two.token_ids for one, two in frozen):
-        log_chance = sum(_log_probability(subject, one) for one, _ in frozen)
+        log_chance = sum(log_probability(subject, one) for one, _ in frozen)
         if log_chance < np.log(context.alpha):
-            broken += [_Broken(_FROZEN, one, two) for one, two in frozen]
+            broken += [Broken(_FROZEN, one, two) for one, two in frozen]
     return broken
 
 
-def _broken_among(subject: Any, how: str, pairs: Sequence[tuple[Trace, Trace]]) -> list[_Broken]:
-    """The requests that got other tokens in this kind of company than alone."""
-    found = [
-        _Broken(how, one, two) for one, two in pairs if one.token_ids != two.token_ids and _have_drafted_alike(one, two)
-    ]
-    # Below float64 rounding flips one sampled token in ten thousand runs or so; a bug breaks every request of several.
-    return found if noise.dtype_of(subject) == "float64" or len(found) == len(pairs) > 2 else []
-
-
-def _repeat_finding(broken: Sequence[_Broken], num_tried: int) -> Finding:
+def _repeat_finding(broken: Sequence[Broken], num_tried: int) -> Finding:
     first = broken[0]
     where = (
         f"Prompt {list(first.expected.request.prompt_token_ids)}; {len(broken)} requests broken.",
@@ -174,35 +142,6 @@ def _repeat_finding(broken: Sequence[_Broken], num_tried: int) -> Finding:
         else "",
         details={"broken": len(broken)},
     )
-
-
-def _stuck(subject: Any, request: Request, context: CheckContext) -> Finding | None:
-    """All seeds giving one text, unless the target's law makes that likely."""
-    seeds = [context.streams.integer("seed", "apart", index) % 2**31 for index in range(_NUM_SEEDS)]
-    traces = [_solo(subject, replace(request, seed=seed)) for seed in seeds]
-    if len({trace.token_ids for trace in traces}) > 1:
-        return None
-    # With nobody to ask, the text of one seed is taken to be unlikely: its tokens were sampled at temperature 1.
-    log_chance = (_NUM_SEEDS - 1) * _log_probability(subject, traces[0])
-    if log_chance > np.log(context.alpha):
-        return None
-    return Finding(
-        headline=f"{_NUM_SEEDS} different seeds gave {_NUM_SEEDS} times the same {len(traces[0].token_ids)} tokens.",
-        table=Table(rows=(("seeds", *map(str, seeds[:4]), "..."), ("tokens", *map(str, traces[0].token_ids[:8])))),
-        not_noise=f"The target would repeat this text so often with a chance of 10^{log_chance / np.log(10):.0f}.",
-        likely_cause="the seed is ignored, or the request is decoded greedily although it asks for temperature 1.",
-    )
-
-
-def _log_probability(subject: Any, trace: Trace) -> float:
-    """Log-probability of a text under the target; the length in nats times a modest entropy where it is unknown."""
-    total = 0.0
-    for index, token in enumerate(trace.token_ids):
-        law = noise.next_log_probs(subject, trace.request.prompt_token_ids, trace.token_ids[:index])
-        if law is None:
-            return -0.3 * len(trace.token_ids)
-        total += float(law[token])
-    return total
 
 
 def _greedy_moves(subject: Any, context: CheckContext) -> Iterator[Finding]:

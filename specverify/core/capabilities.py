@@ -27,6 +27,7 @@ class Capability(enum.Enum):
     KV_LENGTH = "reports the KV rows of target and draft after every step"
     KV_ROWS = "shows the KV rows of target and draft after every step, and those of a fresh prefill"
     DRAFT_TREE = "drafts trees, and records the parent of every draft token and which ones were accepted"
+    PROMPT_LOOKUP = "drafts by looking up what followed the end of the text earlier in it"
     DRAFT_SCORE = "computes its drafter's law afresh, after any text and any draft so far"
     DRAFT_KV = "has a KV cache for its drafter, shown wherever the target's is"
     POSITIONS = "reports the position of every token that target and draft computed"

@@ -115,6 +115,22 @@ class _SeedZeroIsNone(ReferenceEngine):
         return RequestStreams(request.seed or None, self.target.device)
 
 
+@plant("seed-low-bits-lost", "vllm-project/vllm-omni#5229")
+class _LowBitsLost(ReferenceEngine):
+    """Seeds that differ in their last eight bits only are one seed."""
+
+    def make_streams(self, request: Request) -> RequestStreams:
+        return RequestStreams(None if request.seed is None else request.seed >> 8, self.target.device)
+
+
+@plant("seed-high-bits-lost", "vllm-project/vllm-omni#5229 (at the other end)")
+class _HighBitsLost(ReferenceEngine):
+    """Of a seed only the last 16 bits count."""
+
+    def make_streams(self, request: Request) -> RequestStreams:
+        return RequestStreams(None if request.seed is None else request.seed % 2**16, self.target.device)
+
+
 @plant("seed-equal-seeds-share", "vllm-project/vllm#6038 (for equal seeds)")
 class _EqualSeedsShare(ReferenceEngine):
     """Requests of one batch with equal seeds draw in turn from one stream."""

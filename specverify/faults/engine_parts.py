@@ -15,6 +15,7 @@ from specverify.reference.cached_model import CachedModel
 from specverify.reference.engine import ReferenceEngine
 from specverify.reference.head_proposers import HEAD_TREES
 from specverify.reference.kv_cache import KVCache
+from specverify.reference.proposers import NgramProposer
 from specverify.reference.subject import TREES, Parts, ReferenceSubject, reference_subject
 from specverify.reference.verifiers import RejectionVerifier, Verifier
 
@@ -87,8 +88,9 @@ def _exact(
 class Planted:
     """A decorator that plants the class below in the reference engine; its docstring is the fault's sentence.
 
-    What the class replaces follows from its base: the engine, the verifier, the target's cached model or that model's
-    cache; without a base it is mixed into every proposer that runs a model. verifier: broken beside such a proposer.
+    What the class replaces follows from its base: the engine, the verifier, prompt lookup, the target's cached model or
+    that model's cache; without a base it is mixed into every proposer that runs a model. verifier: broken beside such a
+    proposer.
     options: of probe_engine, for all faults of this decorator or for one.
     """
 
@@ -118,6 +120,8 @@ def _parts_with(part: type, verifier: Callable[[], Verifier] | None) -> Parts:
         return Parts(engine_class=part)
     if issubclass(part, RejectionVerifier):
         return Parts(make_verifier=part)
+    if issubclass(part, NgramProposer):
+        return Parts(ngram_class=part)
     return Parts(proposer_mixin=part, make_verifier=verifier)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from specverify.core.types import Request, Trace
 from specverify.faults.engine_parts import DeclaredLossy, Planted, probe_engine
 from specverify.faults.engine_rules import MixesDraftIn
 from specverify.faults.fault import Fault
@@ -20,6 +22,26 @@ class _EosOnlyLast(ReferenceEngine):
 
     def cut_at_eos(self, running: RunningRequest, token_ids: Sequence[int]) -> list[int]:
         return list(token_ids)
+
+
+@plant("report-accepted-counts-bonus", "sgl-project/sglang#23530")
+class _BonusCountsAsAccepted(ReferenceEngine):
+    """The number of accepted tokens that is reported counts the final token of every step."""
+
+    def generate(self, requests: Sequence[Request], *, speculate: bool = True) -> list[Trace]:
+        traces = super().generate(requests, speculate=speculate)
+        return [replace(trace, num_accepted=(trace.num_accepted or 0) + len(trace.steps)) for trace in traces]
+
+
+@plant("report-ends-by-length", "sgl-project/sglang#31599 (for the finish reason)")
+class _SaysLength(ReferenceEngine):
+    """A request whose end token comes inside a block says that it ended by its length."""
+
+    def commit(self, running: RunningRequest, emitted: Sequence[int]) -> list[int]:
+        kept = super().commit(running, emitted)
+        if running.finish_reason == "eos" and len(emitted) > 1:
+            running.finish_reason = "length"
+        return kept
 
 
 @plant("eos-draft-goes-on", "openvinotoolkit/openvino.genai#1951")

@@ -57,6 +57,17 @@ class _CrowdLanesMixed(ReferenceEngine):
         return batch.select(rows)
 
 
+@plant("limit-before-context-is-full", "vllm-project/vllm#53812")
+class _NoRoomForADraft(ReferenceEngine):
+    """A request ends as soon as a whole draft would not fit into the model's positions any more."""
+
+    def commit(self, running: RunningRequest, emitted: Sequence[int]) -> list[int]:
+        kept = super().commit(running, emitted)
+        if len(running.token_ids) + self.num_draft_tokens + 1 > self.target.config.max_positions:
+            running.finish_reason = running.finish_reason or "length"
+        return kept
+
+
 @plant("prefix-cache-by-length", "lmstudio-ai/mlx-engine#91")
 class _CachedByLength(ReferenceEngine):
     """Cache rows of a prompt are found again by its first 8 tokens and its length, whatever else it holds."""
@@ -68,6 +79,30 @@ class _CachedByLength(ReferenceEngine):
             prompt = running.request.prompt_token_ids
             lane = self.cached.cache.buffer[:, :, row, :, : len(prompt)]
             lane.copy_(known.setdefault((prompt[:_NUM_KEY_TOKENS], len(prompt)), lane.clone()))
+
+
+@plant("prefix-cache-keeps-rejected", "Blaizzy/mlx-vlm#1715")
+class _KeptForTheNextTurn(ReferenceEngine):
+    """Rows of a finished text are kept for the next turn, the last of them being that of a rejected draft token."""
+
+    def drop_finished(self, batch: Batch, speculate: bool) -> Batch:
+        for row, running in enumerate(batch.running):
+            if running.finish_reason and speculate:
+                rows = self.cached.cache.buffer[:, :, row, :, : len(running.token_ids)]
+                self.known()[tuple(running.token_ids)] = rows.clone()
+        return super().drop_finished(batch, speculate)
+
+    def prefill(self, batch: Batch, capacity: int, speculate: bool) -> None:
+        super().prefill(batch, capacity, speculate)
+        for row, running in enumerate(batch.running):
+            prompt = running.request.prompt_token_ids
+            for text, rows in self.known().items():
+                if len(text) < len(prompt) and prompt[: len(text)] == text:
+                    self.cached.cache.buffer[:, :, row, :, : len(text)] = rows
+
+    def known(self) -> dict[tuple[int, ...], Tensor]:
+        texts: dict[tuple[int, ...], Tensor] = self.__dict__.setdefault("texts", {})
+        return texts
 
 
 FAULTS = plant.faults

@@ -38,6 +38,8 @@ def drafting_capabilities(proposer: str, *, has_probs: bool) -> frozenset[Capabi
         shown.add(Capability.DRAFT_KV)
     if proposer in (*TREES, *HEAD_TREES):
         shown.add(Capability.DRAFT_TREE)
+    if proposer == "n-gram":
+        shown.add(Capability.PROMPT_LOOKUP)
     if proposer not in _WITHOUT_SCORE:
         shown.add(Capability.DRAFT_SCORE)
     return frozenset(shown)

@@ -56,7 +56,7 @@ def test_equal_tokens_pass_and_every_request_has_an_id_of_its_own() -> None:
 
     assert result.outcome is Outcome.PASSED
     assert max(sizes) == 200
-    assert "150 tokens" in result.worth
+    assert "200 tokens" in result.worth
 
 
 @pytest.mark.parametrize("change", [lambda r, t: t[:1], lambda r, t: (), lambda r, t: (*t, 5, 6)])
@@ -94,7 +94,31 @@ def test_what_an_engine_says_of_its_limits_is_kept() -> None:
 
     result = result_of(CHECK, ScriptedEngine(answer, capabilities=BATCHES, batch_size=8, max_positions=64))
 
-    assert result.outcome is Outcome.INCONCLUSIVE  # nothing unusual is left to ask for
+    assert result.outcome is Outcome.PASSED
+    assert result.worth.endswith("; a text that takes all 64 positions")  # nothing else unusual is left to ask for
+
+
+def test_the_last_position_may_be_refused_and_is_not_lost_silently() -> None:
+    """An engine that needs room for drafts may say so; one that gives fewer tokens is wrong."""
+    longest = 256
+
+    def is_full(request: Request) -> bool:
+        return len(request.prompt_token_ids) + request.max_new_tokens == longest
+
+    def refusing(requests: Sequence[Request], speculate: bool) -> list[Trace]:
+        if speculate and is_full(requests[0]):
+            raise ValueError("no room for drafts")
+        return [Trace(request, tokens_of(request), speculated=speculate) for request in requests]
+
+    cut_short = answering(lambda request, tokens: tokens[:-2] if is_full(request) else tokens)
+    refused, short, whole = (
+        result_of(CHECK, ScriptedEngine(answer, capabilities=BATCHES, max_positions=longest))
+        for answer in (refusing, cut_short, answering(lambda request, tokens: tokens))
+    )
+
+    assert refused.outcome is whole.outcome is Outcome.PASSED
+    assert "refused: a text that takes all 256 positions" in refused.worth
+    assert short.outcome is Outcome.FAILED
 
 
 def test_prompts_of_one_token_only() -> None:
