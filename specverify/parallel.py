@@ -19,6 +19,7 @@ from typing import Any
 from specverify.checks.registry import Check
 from specverify.core.errors import UsageError
 from specverify.core.outcomes import CheckResult, Outcome, Report
+from specverify.core.threads import share_cores
 from specverify.report.commands import rerun_command
 from specverify.runner import SILENT, Monitor, num_statistical, run_checks
 
@@ -119,7 +120,7 @@ def _run_forked(units: Sequence[_Unit], num_jobs: int, watch: Monitor, options: 
             while waiting and len(running) < num_jobs:
                 unit = waiting.pop(0)
                 receiver, sender = context.Pipe(duplex=False)
-                process = context.Process(target=_worker, args=(unit, sender, options), daemon=False)
+                process = context.Process(target=_worker, args=(unit, sender, options, num_jobs), daemon=False)
                 process.start()
                 sender.close()
                 running[receiver] = (unit, process)
@@ -169,8 +170,9 @@ def _mourn(unit: _Unit, exit_code: int | None, watch: Monitor, options: Mapping[
         watch.on_result(result)
 
 
-def _worker(unit: _Unit, sender: Connection, options: Mapping[str, Any]) -> None:
+def _worker(unit: _Unit, sender: Connection, options: Mapping[str, Any], num_jobs: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent decides what an interrupt means.
+    share_cores(num_jobs)
     last = 0.0
 
     def on_progress(subject: str, label: str, done: int, total: int) -> None:

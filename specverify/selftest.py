@@ -18,6 +18,7 @@ from specverify.catalogue import all_checks
 from specverify.core.capabilities import Capability
 from specverify.core.errors import UsageError
 from specverify.core.outcomes import CheckResult, Outcome
+from specverify.core.threads import share_cores
 from specverify.faults.fault import CorrectSubject, Fault
 from specverify.runner import run_checks
 
@@ -32,7 +33,7 @@ _FAULT_MODULES = (
 _ALPHA = 1e-9
 # Correct engines are sampled less, because a user waits for all of them: their checks at effort 1, and at a quarter
 # over hundreds of seeds, are in benchmarks/false_alarms.md.
-_ENGINE_EFFORT = 0.08
+_ENGINE_EFFORT = 0.06
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,8 @@ def _trials(chosen: Sequence[Fault | CorrectSubject], seed: int, jobs: int) -> I
         yield from (run_trial(one, seed) for one in chosen)
         return
     all_checks()  # Loaded before the fork, so that no worker loads them again.
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("fork")) as pool:
+    context = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=share_cores, initargs=(jobs,)) as pool:
         # Correct subjects meet every check and take longest, so they start first.
         order = sorted(chosen, key=lambda one: isinstance(one, Fault))
         futures: dict[Future[Trial], Any] = {pool.submit(_run_named, one.name, seed): one for one in order}

@@ -12,7 +12,7 @@ from specverify.core.types import SamplingParams
 from specverify.golden import read_recipe
 
 DOCS = Path(__file__).parent.parent / "docs"
-OF_FUNCTIONS = {"VERIFY", "VERIFY_CALLS", "DRAFT_PROBS_ARGUMENT", "UNIFORMS_ARGUMENT"}
+OF_FUNCTIONS = {"VERIFY", "VERIFY_CALLS", "DRAFT_PROBS_ARGUMENT", "UNIFORMS_ARGUMENT", "GENERATOR_ARGUMENT"}
 ATTRIBUTES = ("dtype", "prompts", "vocab_size", "scenarios", "num_draft_tokens", "max_new_tokens", "lossy_by_design")
 
 

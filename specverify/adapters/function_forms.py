@@ -78,7 +78,7 @@ _PARTS = (
     ("token_ids", "num_accepted"), ("token_ids", "num_emitted"), ("token_ids", "accepted_mask"), ("token_ids",),
     ("accepted_token_ids", "final_token_id"), ("accepted_nodes", "final_token_id"),
     ("num_accepted", "final_token_id"), ("accepted_mask", "final_token_id"),
-    ("accepted_mask", "recovered_token_ids"), ("num_accepted", "recovered_token_ids"),
+    ("accepted_mask", "recovered_token_ids"),
     ("num_emitted", "final_token_id"), ("num_accepted",), ("accepted_mask",),
 )  # fmt: skip
 _MAX_PARTS = 6

@@ -86,6 +86,8 @@ def read_output(parts: Sequence[Any], form: ReturnForm, case: VerifyInput, row: 
         raise Unreadable(f"it says that {num_accepted} of {len(drafts)} draft tokens were accepted")
     if "recovered_token_ids" in named:
         recovered = _sequence(named["recovered_token_ids"], row, num_rows)
+        if len(recovered) != len(drafts):
+            raise Unreadable(f"it returned {len(recovered)} recovered tokens for {len(drafts)} draft tokens")
         final = _cut_negative(recovered[num_accepted : num_accepted + 1] if num_accepted < len(drafts) else ())
     return VerifyOutput(drafts[:num_accepted] + final, num_accepted)
 

@@ -16,6 +16,8 @@ from specverify.laws.tree import Conditional, ConditionalTree
 
 # Cases repeated at another temperature where a function has a parameter for it.
 _TEMPERED = 4
+# Drawn, this tree alone would be as many paths as all others together; chosen without chance, it is one.
+_THREE_BELOW = (-1, 0, 0, 0)
 # Cases repeated without the draft law where a function says that it may be left out.
 _WITHOUT_DRAFT_LAW = 6
 
@@ -80,12 +82,13 @@ def tree_scenarios(*, has_draft_law: bool = True) -> list[Scenario]:
     has_draft_law: whether the function is told the draft law. Where it is not, candidates are the likeliest tokens as
     a rule, and no two siblings hold the same one: rules for such trees count a token once for each sibling.
     """
-    shapes = (((-1, -1), 3), ((-1, -1, -1), 4), ((-1, -1, 0, 0), 3), ((-1, -1, 1, 2), 3), ((-1, 0, 0, 0), 4))
+    shapes = (((-1, -1), 3), ((-1, -1, -1), 4), ((-1, -1, 0, 0), 3), ((-1, -1, 1, 2), 3), (_THREE_BELOW, 4))
     scenarios = []
     for number, (parents, vocab_size) in enumerate(shapes):
         tree = ConditionalTree(vocab_size, 81 + number)
-        drafts = tree.draft(91 + number, support=min(3, vocab_size))
-        for with_replacement in (True, False) if has_draft_law else (False,):
+        drafts = tree.draft(91 + number, support=2 if len(parents) > vocab_size else None)
+        ways = (True, False) if has_draft_law else (False,)
+        for with_replacement in () if parents == _THREE_BELOW else ways:
             law = _tree_draft(drafts, parents, with_replacement=with_replacement)
             name = f"candidates drawn {'with' if with_replacement else 'without'} replacement"
             scenarios.append(Scenario(name, vocab_size, len(parents), tree, law, parents=parents))

@@ -167,7 +167,5 @@ FAULTS = (
           "a slip in the formula of arXiv 2211.17192, section 2.3, in logarithms", lambda: _logits_as_log_probs),
 )  # fmt: skip
 CORRECT = (
-    CorrectSubject("tokenwise-rows-end-to-end", "rows of any length end to end, bonus tokens from outside",
-                   FlatVerifier),
     CorrectSubject("tokenwise-at-temperature", "divides its logits by a temperature of its own", _AtTemperature),
 )  # fmt: skip

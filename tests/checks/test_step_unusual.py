@@ -13,16 +13,16 @@ from specverify.catalogue import check_by_id
 from specverify.core.errors import UsageError
 from specverify.core.outcomes import CheckResult, Outcome
 from specverify.faults.verify_correct import TokenwiseVerifier
-from specverify.faults.verify_unusual import FAULTS
+from specverify.faults.verify_unusual import FAULTS, FlatVerifier
 from specverify.report.text import render_result
 from specverify.runner import run_checks
 
 FAULT = {fault.name: fault for fault in FAULTS}
 
 
-def judged(function: Any, check_id: str = "lossless.step-law", **options: Any) -> CheckResult:
+def judged(function: Any, check_id: str = "lossless.step-law", effort: float = 0.05, **options: Any) -> CheckResult:
     subject = FunctionSubject(function, name="subject", **options)
-    return run_checks(subject, checks=[check_by_id(check_id)], effort=0.05).results[0]
+    return run_checks(subject, checks=[check_by_id(check_id)], effort=effort).results[0]
 
 
 class _ResidualByRejection(TokenwiseVerifier):
@@ -55,10 +55,18 @@ class _TiledRace(TokenwiseVerifier):
 @pytest.mark.parametrize("correct", [_ResidualByRejection, _TiledRace])
 def test_what_cannot_be_enumerated_is_sampled_and_passes(correct, check_id):
     """A loop without end does not hang the check, and the running best of a race is no reuse of randomness."""
-    result = judged(correct(), check_id)
+    result = judged(correct(), check_id, effort=0.25)
 
     assert result.outcome is Outcome.PASSED
     assert "could not be enumerated" in result.worth
+
+
+def test_rows_of_unequal_length_lie_end_to_end():
+    """Bonus ids come as [batch, 1], as vLLM documents, and rows begin where the one before ends."""
+    result = judged(FlatVerifier())
+
+    assert result.outcome is Outcome.PASSED
+    assert "batches were not judged" not in result.worth
 
 
 def test_counter_based_generators_with_a_key_are_followed():
