@@ -115,7 +115,7 @@ class FunctionSubject:
             self.draft_law_is_optional = does_without_draft_law(self)
         dialect, roles = self.dialect, set(self.dialect.roles)
         self.temperature_parameter, self.temperature = own_temperature(
-            function, self.name, dialect, is_greedy=is_greedy
+            function if call is None else None, self.name, dialect, is_greedy=is_greedy
         )
         self.tempers_draft = "draft_logits" in roles
         self.dtype = dtype

@@ -187,6 +187,20 @@ def test_what_a_function_does_to_its_laws_unasked_is_asked_about(parameters, wor
         FunctionSubject(scope["verify"], name="subject")
 
 
+def test_what_a_call_of_ones_own_sets_is_ones_own_business():
+    """Defaults of a function that the user calls himself are not ours to ask about."""
+
+    def verify(draft_token_ids, draft_probs, target_probs, rng, temperature=0.0, top_k=2):
+        assert (temperature, top_k) == (1.0, 0)
+        return TokenwiseVerifier()(draft_token_ids, draft_probs, target_probs, rng)
+
+    def call(case, source):
+        laws = case.draft_probs, case.target_probs
+        return verify(np.array(case.draft_token_ids), *laws, source.numpy_generator(), 1.0, 0)
+
+    assert judged(verify, call=call).outcome is Outcome.PASSED
+
+
 def test_the_promise_of_an_answer_is_no_answer():
     """Coroutines and generators are named for what they are, once."""
 
