@@ -102,7 +102,7 @@ def _in_company(
     frozen = [(one, two) for one, two in zip(beside_unseeded[1::2], again[1::2], strict=True)]
     # A text that repeats by chance is possible where the target is nearly certain; every one of them is not.
     if frozen and all(one.token_ids == two.token_ids for one, two in frozen):
-        log_chance = sum(log_probability(subject, one) for one, _ in frozen)
+        log_chance = sum(log_probability(subject, one) or 0.0 for one, _ in frozen)
         if log_chance < np.log(context.alpha):
             broken += [Broken(_FROZEN, one, two) for one, two in frozen]
     return broken

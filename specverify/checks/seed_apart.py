@@ -49,7 +49,13 @@ def tells_seeds_apart(subject: Any, context: CheckContext) -> Iterator[Finding]:
         same = [one for one in traces if one.token_ids == text]
         if len(same) == 1:
             continue
-        log_chance = _log_chance(len(same), log_probability(subject, trace))
+        likely = log_probability(subject, trace)
+        if likely is None:
+            raise Inconclusive(
+                f"{len(same)} seeds share a text of {len(text)} tokens, and nobody knows how likely that is: load a "
+                "probe checkpoint, or declare SCORE"
+            )
+        log_chance = _log_chance(len(same), likely)
         if log_chance > math.log(context.alpha):
             raise Inconclusive(
                 f"{len(same)} seeds share a text of {len(text)} tokens, which is likely enough for that; "
@@ -71,13 +77,13 @@ def _log_chance(num_equal: int, log_probability: float) -> float:
     return math.log(math.comb(_NUM_SEEDS, num_equal)) + (num_equal - 1) * log_probability
 
 
-def log_probability(subject: Any, trace: Trace) -> float:
-    """Log-probability of a text under the target; the length in nats times a modest entropy where it is unknown."""
+def log_probability(subject: Any, trace: Trace) -> float | None:
+    """Log-probability of a text under the target; None where nobody knows it: then any text may be near certain."""
     total = 0.0
     for index, token in enumerate(trace.token_ids):
         law = noise.next_log_probs(subject, trace.request.prompt_token_ids, trace.token_ids[:index])
         if law is None:
-            return -0.3 * len(trace.token_ids)
+            return None
         total += float(law[token])
     return total
 

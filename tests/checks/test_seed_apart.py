@@ -55,6 +55,17 @@ def test_a_likely_text_may_be_shared_by_chance(num_tokens, nats):
     assert Outcome.INCONCLUSIVE is result_of(CHECK, seeded(0, num_tokens=num_tokens, nats=nats)).outcome
 
 
+def test_a_text_of_unknown_law_may_be_near_certain():
+    """Without the target's law nothing is proved by equal texts: real models continue some prompts in one way only."""
+    subject = seeded(0)
+    subject.capabilities = frozenset(subject.capabilities) - {Capability.SCORE}
+
+    result = result_of(CHECK, subject)
+
+    assert result.outcome is Outcome.INCONCLUSIVE
+    assert "declare SCORE" in result.reason
+
+
 def test_an_engine_that_ignores_seeds_is_the_matter_of_another_check():
     """Its texts differ: what is wrong is that they do not repeat."""
     subject = FAULTS["seed-ignored"].make()
