@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from specverify.checks import evidence, noise
+from specverify.checks import evidence, long_runs, noise
 from specverify.checks.divergence import Divergence, bugs_among, finding_of, first_divergence, with_margins
 from specverify.checks.evidence import GREEDY, Run
 from specverify.checks.registry import CheckContext, Exercised, check
@@ -86,12 +86,10 @@ def unusual_requests(subject: Any, context: CheckContext) -> Iterator[Finding]:
 
 
 def _situations(subject: Any, context: CheckContext) -> Iterator[_Situation]:
-    prompts = evidence.standard_prompts(subject, context)
-    words = [token for prompt in prompts for token in prompt[1:]] or [prompts[0][0]]
     num_tokens = min(16, evidence.new_tokens(subject))
 
     def request(name: str, length: int, num_new: int = num_tokens, shift: int = 0) -> Request:
-        text = (prompts[0][0], *(words[(shift + index) % len(words)] for index in range(length - 1)))
+        text = long_runs.repeated_words(subject, context, length, shift)
         return Request(text, num_new, GREEDY, request_id=name)
 
     short = [request(f"prompt of {length}", length) for length in (1, 2)]
@@ -99,22 +97,16 @@ def _situations(subject: Any, context: CheckContext) -> Iterator[_Situation]:
         yield _Situation("prompts of one and two tokens", short)
     if getattr(subject, "is_slow", False):
         return
-    if num_positions(subject) >= _LONG_PROMPT + _LONG_OUTPUT + _SPARE_POSITIONS:
+    if long_runs.num_positions(subject) >= _LONG_PROMPT + _LONG_OUTPUT + _SPARE_POSITIONS:
         name = f"a prompt of {_LONG_PROMPT} tokens and {_LONG_OUTPUT} new ones"
         yield _Situation(name, [request(name, _LONG_PROMPT, _LONG_OUTPUT)])
-    if 2 * num_tokens < num_positions(subject) <= _MOST_POSITIONS:
-        name = f"a text that takes all {num_positions(subject)} positions"
-        whole = request(name, num_positions(subject) - num_tokens // 2, num_tokens // 2)
+    if 2 * num_tokens < long_runs.num_positions(subject) <= _MOST_POSITIONS:
+        name = f"a text that takes all {long_runs.num_positions(subject)} positions"
+        whole = request(name, long_runs.num_positions(subject) - num_tokens // 2, num_tokens // 2)
         yield _Situation(name, [whole], may_be_refused=True)
     if Capability.BATCH in subject.capabilities and _max_batch_size(subject) >= _CROWD:
         crowd = [request(f"crowd/{i}", 2 + i % 7, min(3 + i % 6, num_tokens), shift=i) for i in range(_CROWD)]
         yield _Situation(f"{_CROWD} requests at once", crowd, _CROWD, _PLAIN_BATCH)
-
-
-def num_positions(subject: Any) -> int:
-    """How long a text may get: what the engine says, or else its checkpoint; 0 where nobody says."""
-    checkpoint = getattr(subject, "checkpoint", None)
-    return int(getattr(subject, "max_positions", 0) or getattr(checkpoint, "max_positions", 0))
 
 
 def _max_batch_size(subject: Any) -> int:

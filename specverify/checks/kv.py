@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from specverify.checks import evidence, kv_story, places, wording
+from specverify.checks.long_runs import long_runs
 from specverify.checks.places import Place
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
 from specverify.core.capabilities import Capability
@@ -56,7 +57,7 @@ def draft_rows_dropped(subject: Any, context: CheckContext) -> Iterator[Finding]
 def _wrong_lengths(subject: Any, context: CheckContext, model: Model) -> Iterator[Finding]:
     judged = [
         place
-        for place in places.all_places(evidence.speculated_runs(subject, context))
+        for place in places.all_places((*evidence.speculated_runs(subject, context), *long_runs(subject, context)))
         if length_after(place.step, model) is not None and not place.step.is_truncated
     ]
     if not judged:
@@ -145,11 +146,13 @@ def _length_finding(
         "position-target-drift",
         "batch-neighbour-kv-row",
         "layer-skip-rows-left",
+        "kv-page-end-lost",
     ),
     source="alibaba/MNN#4600: values of several tokens on top of a cache were written to the wrong place",
 )
 def rows_equal_prefill(subject: Any, context: CheckContext) -> Iterator[Finding]:
-    """Key and value of every layer, row by row, against the engine's own prefill of the same tokens.
+    """Key and value of every layer, row by row, against the engine's own prefill of the same tokens; also in texts that
+    pass 128 and 256 rows while drafts are rejected.
 
     Rounding may differ with the shape of the computation: the tolerance is the larger of a floor by dtype and eight
     times the difference between two prefills of different length.

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specverify.checks import evidence, noise, places, tree_shape, wording
+from specverify.checks.long_runs import long_runs
 from specverify.checks.places import Place
 from specverify.checks.registry import CheckContext, Inconclusive
 from specverify.core.outcomes import Finding, Table
@@ -113,7 +114,7 @@ def wrong_rows(
     judged: list[Place] = []
     worst: list[tuple[Place, int, float, float]] = []
     largest = 0.0
-    for place, rows, wanted in _compared(runs or evidence.speculated_runs(subject, context), model):
+    for place, rows, wanted in _compared(runs or _standard(subject, context), model):
         if not is_judged(place):
             continue
         judged.append(place)
@@ -136,6 +137,10 @@ def wrong_rows(
         places.require_every_length(subject, context)
     context.figures["largest_row_difference"] = largest
     context.worth(f"{places.accept_length_line(context)}; rows within {largest:.0e}")
+
+
+def _standard(subject: Any, context: CheckContext) -> tuple[evidence.Run, ...]:
+    return (*evidence.speculated_runs(subject, context), *long_runs(subject, context))
 
 
 def _compared(runs: Sequence[evidence.Run], model: Model) -> Iterator[tuple[Place, Rows, Rows]]:

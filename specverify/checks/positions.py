@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from specverify.checks import evidence, kv, places, tree_shape, wording
+from specverify.checks.long_runs import long_runs
 from specverify.checks.places import Place
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
 from specverify.core.capabilities import Capability
@@ -31,11 +32,18 @@ class _Wrong:
     kind=Kind.EXACT,
     needs={Capability.TRACE, Capability.POSITIONS},
     exercised_by=(Exercised("drafted-tokens"), Exercised("rejections")),
-    catches=("position-target-off-by-one", "position-target-drift", "position-draft-ahead", "position-draft-stays"),
+    catches=(
+        "position-target-off-by-one",
+        "position-target-drift",
+        "position-draft-ahead",
+        "position-draft-stays",
+        "position-stops-at-96-when-sampled",
+    ),
     source="sgl-project/sglang#25015: the draft loop advanced the positions before each forward instead of after",
 )
 def drafted_tokens(subject: Any, context: CheckContext) -> Iterator[Finding]:
-    """Draft token i of a step that starts with n committed tokens stands at position n + i.
+    """Draft token i of a step that starts with n committed tokens stands at position n + i: in the standard runs, and
+    in long texts, greedy and sampled.
 
     The target computes the committed tokens that its cache lacks, then all k draft tokens: positions run without a
     gap and end at n + k - 1. The draft model need not compute its own last draft token: n + k - 2 will do. Where the
@@ -43,7 +51,7 @@ def drafted_tokens(subject: Any, context: CheckContext) -> Iterator[Finding]:
     """
     wrong: list[_Wrong] = []
     judged: list[Place] = []
-    for place in places.all_places(evidence.speculated_runs(subject, context)):
+    for place in places.all_places((*evidence.speculated_runs(subject, context), *long_runs(subject, context))):
         target, draft = place.step.target_positions, place.step.draft_positions
         if (target is None and draft is None) or tree_shape.is_tree(place.step):
             continue  # positions.tree-by-depth judges trees

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from specverify.checks import evidence, noise, places, wording
+from specverify.checks.long_runs import long_runs
 from specverify.checks.places import Place
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
 from specverify.core.capabilities import Capability
@@ -20,17 +21,23 @@ from specverify.core.outcomes import Finding, Kind, Table
     kind=Kind.EXACT,
     needs={Capability.TRACE, Capability.SCRIPTED_PROPOSER},
     exercised_by=(Exercised("drafted-tokens"),),
-    catches=("draft-kv-missing-last-accepted", "position-draft-ahead"),
+    catches=(
+        "draft-kv-missing-last-accepted",
+        "position-draft-ahead",
+        "draft-position-stops-at-96",
+        "draft-placeholder-beyond-its-context",
+    ),
     source="vllm-project/vllm#8783; the sharpest sign of a draft cache or draft positions gone wrong",
 )
 def self_drafter_accepts(subject: Any, context: CheckContext) -> Iterator[Finding]:
     """Greedy, draft model = target: draft and verification are the same numbers, so nothing may be rejected.
 
-    A rejection is excused only where the target's two best tokens are closer than rounding. With sampling, where both
-    laws are recorded, the two must be equal row by row (a rule that accepts less than it could is lossless all the
-    same, so sampled rejections are not counted).
+    The texts are the standard ones, and long ones in company. A rejection is excused only where the target's two best
+    tokens are closer than rounding. With sampling, where both laws are recorded, the two must be equal row by row (a
+    rule that accepts less than it could is lossless all the same, so sampled rejections are not counted).
     """
-    runs = [run for run in evidence.speculated_runs(subject, context) if run.drafter in ("self", "recorded")]
+    runs = [*evidence.speculated_runs(subject, context), *long_runs(subject, context)]
+    runs = [run for run in runs if run.drafter in ("self", "recorded")]
     runs = [run for run in runs if run.drafter == "self" or getattr(subject, "proposer", "") == "self"]
     seen = [place for place in places.all_places(runs) if place.step.num_draft_tokens]
     if not seen:
