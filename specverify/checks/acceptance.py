@@ -73,9 +73,9 @@ def matches_laws(subject: Any, context: CheckContext) -> Iterator[Finding]:
     if not judged:
         raise Inconclusive(_NO_LAWS)
     context.exercised("judged-steps", len(judged))
-    finding = stale_draft_law(seen, scorer, subject)
-    if finding is not None:
-        yield finding
+    stale = stale_draft_law(seen, scorer, subject)
+    if isinstance(stale, Finding):
+        yield stale
         return
     rng = context.streams.generator("acceptance", "transform")
     evidences = _evidence_by_rule(judged, rng)
@@ -84,6 +84,8 @@ def matches_laws(subject: Any, context: CheckContext) -> Iterator[Finding]:
     if min(evidences.values()) >= alarm:
         yield _rate_finding(judged, evidences, alarm)
         return
+    if stale is not None:
+        raise Inconclusive(stale)
     rule = min(evidences, key=lambda name: evidences[name])
     observed, expected = _mean_accepted(judged, rule)
     efficiency = _efficiency(judged)
@@ -107,13 +109,17 @@ def _with_laws(seen: Sequence[Place], scorer: samples.Scorer) -> list[_Judged]:
     seen = [p for p in seen if p.step.target_probs is not None or p.step.parents is None]
     knows_draft = Capability.DRAFT_PROBS in scorer.subject.capabilities or not scorer.has_draft_oracle
     targets = oracle_rows(seen, scorer.checkpoint.target_oracle, final=True) if needs_target and seen else None
-    drafts = None if knows_draft else oracle_rows(seen, scorer.checkpoint.draft_oracle, final=False)
+    drafts = None if knows_draft else _draft_rows(seen, scorer)
     judged = []
     for index, place in enumerate(seen):
         target = place.step.target_probs if targets is None else targets[index]
         draft = place.step.draft_probs if drafts is None else drafts[index]
         judged.append(_Judged(place, None if draft is None else np.asarray(draft, np.float64), np.asarray(target)))
     return judged
+
+
+def _draft_rows(seen: Sequence[Place], scorer: samples.Scorer) -> list[Array]:
+    return oracle_rows(seen, scorer.checkpoint.draft_oracle, final=False, subject=scorer.subject)
 
 
 def _evidence_by_rule(judged: Sequence[_Judged], rng: np.random.Generator) -> dict[str, float]:

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specverify.checks import evidence, noise, places, samples, tree_shape, wording
+from specverify.checks import evidence, noise, own_sampling, places, samples, tree_shape, wording
 from specverify.checks.draft_cause import WrongRow, likely_cause
 from specverify.checks.places import Place
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind, Table
+from specverify.laws.sampling import law_from_logits
 
 Array = NDArray[np.float64]
 
@@ -90,13 +91,22 @@ def law_as_computed_afresh(subject: Any, context: CheckContext) -> Iterator[Find
         and not (row.given is not None and noise.is_point_mass_on_best(row.given, row.wanted, allowed))
     ]
     # Coarse dtypes let a token slip over an edge now and then: that is rounding.
-    if wrong and (noise.dtype_of(subject) == "float64" or len(wrong) >= 0.02 * len(laws)):
+    is_finding = bool(wrong) and (noise.dtype_of(subject) == "float64" or len(wrong) >= 0.02 * len(laws))
+    undeclared = _undeclared_text(subject, laws, allowed) if is_finding else ""
+    if is_finding and not undeclared:
         yield _law_finding(wrong, laws, allowed, seen, scorer)
     tokens = [row for row in rows if row.given is None]
     worse = [row for row in tokens if not noise.are_near_best(_log(row.wanted), (row.token,), tolerance)]
     if worse and (not wrong or not laws):
         yield _token_finding(worse, tokens, tolerance, seen)
+    if undeclared:
+        raise Inconclusive(undeclared)
     context.worth(f"{len(laws):,} declared laws and {len(tokens):,} greedy draft tokens, of {len(seen):,} steps")
+
+
+def _undeclared_text(subject: Any, laws: Sequence[_Row], allowed: float) -> str:
+    given = [row.given for row in laws if row.given is not None]
+    return own_sampling.undeclared_text(subject, given, [row.wanted for row in laws], allowed)
 
 
 def _most(subject: Any, context: CheckContext) -> int:
@@ -133,7 +143,9 @@ def _afresh(place: Place, draft: tuple[int, ...], subject: Any, scorer: samples.
         logits = scorer.checkpoint.draft_oracle.logits(np.asarray((*text, *draft)))[len(text) - 1 :]
     else:
         logits = subject.draft_scores(text, draft)
-    return np.stack([np.exp(noise.log_softmax(row)) for row in np.asarray(logits, dtype=np.float64)])
+    is_greedy = place.run.sampling.is_greedy
+    sampling = evidence.SAMPLED if is_greedy else own_sampling.draft_sampling(subject, evidence.SAMPLED)
+    return law_from_logits(np.asarray(logits, dtype=np.float64), sampling)
 
 
 def _log(law: Array) -> Array:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specverify.checks import evidence, noise, places, samples, wording
+from specverify.checks import evidence, noise, own_sampling, places, samples, wording
 from specverify.checks.draft_cause import WrongRow, likely_cause
 from specverify.checks.places import Place
 from specverify.core.outcomes import Finding, Table
@@ -20,23 +20,28 @@ Array = NDArray[np.float64]
 _SHOWN = 6
 
 
-def oracle_rows(seen: Sequence[Place], oracle: Any, *, final: bool) -> list[Array]:
-    """The oracle's laws before each draft token of each step, and after the last with final: [k (+ 1), vocab]."""
+def oracle_rows(seen: Sequence[Place], oracle: Any, *, final: bool, subject: Any = None) -> list[Array]:
+    """The oracle's laws before each draft token of each step, and after the last with final: [k (+ 1), vocab].
+
+    subject: whose way of drafting counts, where these are the draft's laws.
+    """
     texts = [(*places.committed_token_ids(p.trace)[: p.step.start_position], *p.step.draft_token_ids) for p in seen]
     rows = []
     for place, text, logits in zip(seen, texts, oracle.batch_logits(texts), strict=True):
         start, count = place.step.start_position, place.step.num_draft_tokens
         prompt_length = len(place.trace.request.prompt_token_ids)
         needed = logits[start - 1 : start + count - 1 + int(final)]
-        if not place.run.sampling.has_penalties:
-            rows.append(law_from_logits(needed, place.run.sampling))
+        asked = place.run.sampling
+        sampling = asked if subject is None else own_sampling.draft_sampling(subject, asked)
+        if not sampling.has_penalties:
+            rows.append(law_from_logits(needed, sampling))
             continue
         rows.append(
             np.stack(
                 [
                     law_from_logits(
                         row,
-                        place.run.sampling,
+                        sampling,
                         prompt_token_ids=place.trace.request.prompt_token_ids,
                         output_token_ids=text[prompt_length : start + index],
                     )
@@ -47,12 +52,14 @@ def oracle_rows(seen: Sequence[Place], oracle: Any, *, final: bool) -> list[Arra
     return rows
 
 
-def stale_draft_law(seen: Sequence[Place], scorer: samples.Scorer, subject: Any) -> Finding | None:
-    """The first declared draft row that is not the draft model's law after the true text."""
+def stale_draft_law(seen: Sequence[Place], scorer: samples.Scorer, subject: Any) -> Finding | str | None:
+    """The first declared draft row that is not the draft model's law after the true text.
+
+    A text in its place says why that is not decided: the drafter may sample in a way of its own.
+    """
     if not scorer.has_draft_oracle:
         return None
-    # Plain sampling only: a drafter may cool or filter its law as it likes, so long as it declares what it drew from,
-    # and it may take its likeliest token if it declares that. And no text with the padding token in it: transformers
+    # A drafter may take its likeliest token if it declares that. And no text with the padding token in it: transformers
     # masks it wherever it stands.
     declared = [
         place
@@ -66,7 +73,8 @@ def stale_draft_law(seen: Sequence[Place], scorer: samples.Scorer, subject: Any)
         return None
     allowed = noise.row_allowance(subject)
     wrong: list[_Wrong] = []
-    for place, rows in zip(declared, oracle_rows(declared, scorer.checkpoint.draft_oracle, final=False), strict=True):
+    wanted = oracle_rows(declared, scorer.checkpoint.draft_oracle, final=False, subject=subject)
+    for place, rows in zip(declared, wanted, strict=True):
         given = np.asarray(place.step.draft_probs, dtype=np.float64)
         gaps = 0.5 * np.abs(given - rows).sum(axis=1)
         is_argmax = [noise.is_point_mass_on_best(one, row, allowed) for one, row in zip(given, rows, strict=True)]
@@ -75,7 +83,11 @@ def stale_draft_law(seen: Sequence[Place], scorer: samples.Scorer, subject: Any)
             wrong.append(_Wrong(WrongRow(place, int(bad[0]), given[bad[0]]), float(gaps[bad[0]]), rows[bad[0]]))
     # Coarse dtypes let a token slip over the edge of a filter now and then: that is rounding, not a stale row.
     rare = noise.dtype_of(subject) != "float64" and len(wrong) < 0.02 * len(declared)
-    return None if not wrong or rare else _stale_finding(wrong, declared, allowed, scorer.checkpoint.draft_oracle)
+    if not wrong or rare:
+        return None
+    rows_given = [row for place in declared for row in np.asarray(place.step.draft_probs, dtype=np.float64)]
+    undeclared = own_sampling.undeclared_text(subject, rows_given, list(np.concatenate(wanted)), allowed)
+    return undeclared or _stale_finding(wrong, declared, allowed, scorer.checkpoint.draft_oracle)
 
 
 @dataclass(frozen=True, eq=False)

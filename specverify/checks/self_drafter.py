@@ -6,13 +6,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from specverify.checks import evidence, noise, places, wording
+from specverify.checks import evidence, noise, own_sampling, places, wording
 from specverify.checks.long_runs import long_runs
 from specverify.checks.places import Place
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind, Table
+from specverify.laws.sampling import law_from_logits
+
+Array = NDArray[np.float64]
 
 
 @check(
@@ -34,7 +38,8 @@ def self_drafter_accepts(subject: Any, context: CheckContext) -> Iterator[Findin
 
     The texts are the standard ones, and long ones in company. A rejection is excused only where the target's two best
     tokens are closer than rounding. With sampling, where both laws are recorded, the two must be equal row by row (a
-    rule that accepts less than it could is lossless all the same, so sampled rejections are not counted).
+    rule that accepts less than it could is lossless all the same, so sampled rejections are not counted). Inconclusive where the laws show that the drafter samples in a
+    way of its own, and it does not declare that (draft_sampling).
     """
     runs = [*evidence.speculated_runs(subject, context), *long_runs(subject, context)]
     runs = [run for run in runs if run.drafter in ("self", "recorded")]
@@ -44,28 +49,61 @@ def self_drafter_accepts(subject: Any, context: CheckContext) -> Iterator[Findin
         raise Inconclusive("the self drafter drafted nothing")
     places.count_steps(context, seen)
     tolerance = 2.0 * noise.log_prob_noise(subject, context)
-    rejected = [p for p in seen if p.run.sampling.is_greedy and p.step.is_rejection]
+    rejected = [p for p in seen if p.run.sampling.is_greedy and p.step.is_rejection and not _was_drawn(p)]
     bugs = [place for place in rejected if not _is_near_tie(subject, place, tolerance)]
     allowed = noise.row_allowance(subject)
-    apart = [(gap, place) for place in seen if (gap := _law_gap(place, allowed)) > allowed]
+    apart = [(gap, place) for place in seen if (gap := _law_gap(subject, place, allowed)) > allowed]
     if bugs:
         yield _rejection_finding(bugs, rejected, seen, tolerance)
     elif apart:
+        undeclared = own_sampling.undeclared_text(subject, *_plain_rows(seen), allowed)
+        if undeclared:
+            raise Inconclusive(undeclared)
         yield _gap_finding(apart, seen, allowed)
     ties = f"; {len(rejected) - len(bugs)} near ties explained" if len(rejected) > len(bugs) else ""
     context.worth(f"{context.counters['drafted-tokens']:,} draft tokens of the self drafter{ties}")
 
 
-def _law_gap(place: Place, allowed: float) -> float:
-    """Largest total variation between the draft's and the target's row at one place.
+def _was_drawn(place: Place) -> bool:
+    """Whether the drafter drew the rejected token, although the request is greedy, and declares that it did."""
+    step, index = place.step, place.step.num_accepted
+    if step.draft_probs is None:
+        return False
+    law = np.asarray(step.draft_probs, dtype=np.float64)[index]
+    return bool(law[step.draft_token_ids[index]] < law.max())
 
-    Greedy rows are not compared, nor those of a drafter that takes its likeliest token and declares that.
-    """
+
+def _both_laws(place: Place) -> tuple[Array, Array] | None:
+    """The draft's and the target's rows [k, vocab] of one sampled step, where both are recorded."""
     step = place.step
     if place.run.sampling.is_greedy or step.draft_probs is None or step.target_probs is None:
-        return 0.0
+        return None
     draft = np.asarray(step.draft_probs, dtype=np.float64)
-    target = np.asarray(step.target_probs, dtype=np.float64)[: len(draft)]
+    return draft, np.asarray(step.target_probs, dtype=np.float64)[: len(draft)]
+
+
+def _plain_rows(seen: Sequence[Place]) -> tuple[list[Array], list[Array]]:
+    """All such rows of plain sampling, draft's and target's."""
+    pairs = [_both_laws(place) for place in seen if place.trace.request.sampling == evidence.SAMPLED]
+    rows = [row for pair in pairs if pair is not None for row in zip(*pair, strict=True)]
+    return [draft for draft, _ in rows], [target for _, target in rows]
+
+
+def _law_gap(subject: Any, place: Place, allowed: float) -> float:
+    """Largest total variation between the draft's and the target's row at one place.
+
+    Greedy rows are not compared, nor those of a drafter that takes its likeliest token and declares that. A drafter
+    that declares a way of sampling of its own is held to that, in plain sampling, where the target's row tells it.
+    """
+    laws = _both_laws(place)
+    asked = place.trace.request.sampling
+    sampling = own_sampling.draft_sampling(subject, asked)
+    if laws is None or (sampling != asked and asked != evidence.SAMPLED):
+        return 0.0
+    draft, target = laws
+    if sampling != asked:
+        with np.errstate(divide="ignore"):
+            target = law_from_logits(np.log(target), sampling)
     drawn = [not noise.is_point_mass_on_best(one, row, allowed) for one, row in zip(draft, target, strict=True)]
     return float((0.5 * np.abs(draft - target).sum(axis=1) * drawn).max())
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from specverify.faults.engine_parts import DeclaredLossy, probe_engine
+from specverify.core.types import SamplingParams
+from specverify.faults.engine_parts import DeclaredLossy, DeclaresDraftSampling, probe_engine
 from specverify.faults.engine_rules import MixesDraftIn
 from specverify.faults.fault import CorrectSubject
 from specverify.laws.steps import block_quantities
@@ -17,7 +18,7 @@ from specverify.reference.batch import Batch, RunningRequest
 from specverify.reference.draws import FINAL
 from specverify.reference.engine import ReferenceEngine
 from specverify.reference.proposers import Drafts
-from specverify.reference.sampling import TokenCounts
+from specverify.reference.sampling import SamplingRows, TokenCounts
 from specverify.reference.subject import Parts
 from specverify.reference.verifiers import RejectionVerifier, Verdict
 from specverify.reference.verifiers.base import accepted_prefix
@@ -100,6 +101,19 @@ class _DraftsLessUnderLoad(ReferenceEngine):
         return min(self.num_draft_tokens if self.num_running < 4 else 1, running.num_remaining)
 
 
+class OwnSampling:
+    """The draft model draws at temperature .6 from its eight likeliest tokens, whatever the request asks for."""
+
+    declared = SamplingParams(temperature=0.6, top_k=8)
+
+    def draft_law(self, batch: Batch, logits: Tensor, counts: TokenCounts | None, index: int, num: int) -> Tensor:
+        law: Tensor = super().draft_law(batch, logits, counts, index, num)  # type: ignore[misc]
+        if batch.sampling.is_greedy:
+            return law
+        own = SamplingRows([self.declared] * batch.num_rows, batch.device)
+        return own.law(logits[:, None])[:, 0].to(law.dtype)
+
+
 def _subject(name: str, sentence: str, **options: Any) -> CorrectSubject:
     # Every option is enumerated with the usual engine and the least usual verifier, one option with the others.
     options.setdefault("every_option", name == "engine-draft-model")
@@ -109,6 +123,11 @@ def _subject(name: str, sentence: str, **options: Any) -> CorrectSubject:
 def _honestly_lossy() -> DeclaredLossy:
     subject = probe_engine("engine-lossy-and-says-so", parts=Parts(engine_class=MixesDraftIn))
     return DeclaredLossy(subject, reason="mixes three tenths of the draft law in", distance=0.3)
+
+
+def _own_sampling() -> DeclaresDraftSampling:
+    subject = probe_engine("engine-draft-own-sampling", every_option=False, parts=Parts(proposer_mixin=OwnSampling))
+    return DeclaresDraftSampling(subject, OwnSampling.declared)
 
 
 CORRECT: tuple[CorrectSubject, ...] = (
@@ -130,6 +149,8 @@ CORRECT: tuple[CorrectSubject, ...] = (
              parts=Parts(proposer_mixin=_DraftsItsBest)),
     _subject("engine-drafts-by-load", "Drafts a single token while more than three requests run.",
              parts=Parts(engine_class=_DraftsLessUnderLoad)),
+    CorrectSubject("engine-draft-own-sampling", "Drafts at a temperature and top-k of its own, and says so.",
+                   _own_sampling),
     CorrectSubject("engine-lossy-and-says-so", "Lossy by design, and within the distance it declares.",
                    _honestly_lossy),
 )  # fmt: skip

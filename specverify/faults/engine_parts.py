@@ -153,3 +153,14 @@ class DeclaredLossy:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._subject, name)
+
+
+class DeclaresDraftSampling:
+    """A subject that says how its drafter samples, whatever the request asks for."""
+
+    def __init__(self, subject: Any, sampling: SamplingParams) -> None:
+        self._subject = subject
+        self.draft_sampling = sampling
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._subject, name)
