@@ -60,7 +60,8 @@ def matches_laws(subject: Any, context: CheckContext) -> Iterator[Finding]:
     Where the drafter is the probe's draft model and declares its laws, each row declared in plain sampling must be the
     draft model's law after the true text, by the float64 oracle. Stale rows and wrong positions of the draft side show
     here. And the number of accepted tokens must follow one of the lossless rules (token by token, point mass, block),
-    given both laws: an e-value for each rule, and only what refutes all of them counts.
+    given both laws: an e-value for each rule, and only what refutes all of them counts. Inconclusive where the drafter
+    samples in a way of its own, and does not declare that (draft_sampling).
     """
     scorer = samples.Scorer(subject)
     if not (scorer.has_oracle or Capability.TARGET_PROBS in subject.capabilities or evidence.is_recorded(subject)):

@@ -70,7 +70,8 @@ def law_as_computed_afresh(subject: Any, context: CheckContext) -> Iterator[Find
 
     Plainly sampled steps: the declared law of each draft token that has no elder sibling. Greedy steps: the token is
     the likeliest one by the law computed afresh, near ties apart. Later siblings are the drafter's own business, so
-    long as it says what it drew them from.
+    long as it says what it drew them from. Inconclusive where the laws show that the drafter samples in a way of its
+    own, and it does not declare that (draft_sampling).
     """
     scorer = samples.Scorer(subject)
     seen = [p for p in places.all_places(evidence.own_runs(subject, context)) if p.step.draft_token_ids]

@@ -53,8 +53,8 @@ def undeclared_text(subject: Any, given: Sequence[Array], plain: Sequence[Array]
         f"{one.name}={getattr(found, one.name):.{_DIGITS}g}" for one in fields(found) if _differs(found, one.name)
     )
     return (
-        "the drafter's laws are those of its model in plain sampling, drawn from with other options than the request's "
-        f"({parts}): if that is meant, declare draft_sampling = SamplingParams({parts}) on the engine"
+        f"the laws that the drafter declares are its model's under other options than the request's ({parts}): if it "
+        f"is meant to sample so, declare draft_sampling = SamplingParams({parts}) on the engine"
     )
 
 

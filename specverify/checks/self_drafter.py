@@ -38,8 +38,8 @@ def self_drafter_accepts(subject: Any, context: CheckContext) -> Iterator[Findin
 
     The texts are the standard ones, and long ones in company. A rejection is excused only where the target's two best
     tokens are closer than rounding. With sampling, where both laws are recorded, the two must be equal row by row (a
-    rule that accepts less than it could is lossless all the same, so sampled rejections are not counted). Inconclusive where the laws show that the drafter samples in a
-    way of its own, and it does not declare that (draft_sampling).
+    rule that accepts less than it could is lossless all the same, so sampled rejections are not counted). Inconclusive
+    where the laws show that the drafter samples in a way of its own, and it does not declare that (draft_sampling).
     """
     runs = [*evidence.speculated_runs(subject, context), *long_runs(subject, context)]
     runs = [run for run in runs if run.drafter in ("self", "recorded")]

@@ -8,7 +8,8 @@ import pytest
 
 from specverify.adapters.resolve import as_subject
 from specverify.core.outcomes import Outcome
-from specverify.faults.engine_parts import Planted
+from specverify.core.types import SamplingParams
+from specverify.faults.engine_parts import DeclaresDraftSampling, Planted
 from specverify.runner import run_checks
 from specverify.selftest import specimens
 
@@ -53,7 +54,8 @@ def test_the_cause_is_named(fault, cause):
 def test_another_temperature_is_named_with_its_value():
     fault = next(one for one in plant.faults if one.name == "declares-a-cooler-law")
 
-    assert all("at 0.8 times the temperature" in said for said in causes_of(as_subject(fault.make(), fault.name)))
+    held_to_requests = DeclaresDraftSampling(as_subject(fault.make(), fault.name), SamplingParams())
+    assert all("at 0.8 times the temperature" in said for said in causes_of(held_to_requests))
 
 
 @pytest.mark.parametrize("fault", ["batch-draft-neighbour", "draft-kv-row-stale"])
