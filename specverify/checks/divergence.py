@@ -118,7 +118,7 @@ def finding_of(bugs: Sequence[Divergence], tolerance: float, context: CheckConte
         not_noise=_not_noise(worst, tolerance, len(bugs), context),
         where=(
             f"Seen in: {worst.run.label}, request {worst.on.request.request_id}, prompt {wording.prompt_text(prompt)}.",
-            *(_slot(worst, step) if step is not None else (f"It {places.place_text(worst.on, 0)}.",)),
+            *(_slot(worst, step) if step is not None else (f"It {places.place_text(worst.on, index)}.",)),
             f"{len(bugs)} outputs diverge: {_by_drafter(bugs)}.",
         ),
         likely_cause=_cause(bugs),

@@ -11,6 +11,7 @@ import numpy as np
 
 from specverify.checks import evidence, samples
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
+from specverify.checks.slots import num_slots_of
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind, Table
 from specverify.core.scenario import Purpose, Scenario
@@ -42,7 +43,7 @@ class _Part:
 
     def add_round(self, scorer: samples.Scorer, num_draft_tokens: int, rng: np.random.Generator) -> PitStream:
         scored = scorer.score(next(self.rounds), num_draft_tokens=num_draft_tokens)
-        self.stream = self.stream or PitStream(scored.laws.shape[1], num_slots=num_draft_tokens + 2)
+        self.stream = self.stream or PitStream(scored.laws.shape[1], num_slots=num_slots_of(num_draft_tokens))
         samples.add_to_stream(self.stream, scored, rng)
         return self.stream
 

@@ -103,10 +103,13 @@ def inside_draft_text(num_inside: int, traces: Iterable[Trace]) -> str:
     return "whether inside a draft is not recorded"
 
 
-def place_text(trace: Trace, slot: int) -> str:
-    """Where a token came from, to follow "it": slot is 0 for prefill, 1 + i for token number i of its verify call."""
-    if slot:
-        return f"was token {slot - 1} of its verify call"
+def place_text(trace: Trace, index: int) -> str:
+    """Where new token number index came from, to follow "it"."""
+    position = len(trace.request.prompt_token_ids) + index
+    for step in trace.steps:
+        if step.start_position <= position < step.start_position + len(step.token_ids):
+            inside = position - step.start_position
+            return f"was token {inside} of its verify call" + ("" if step.draft_token_ids else ", which had no draft")
     return "came from prefill, before any draft" if trace.steps else "came from a step that is not recorded"
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from specverify.checks import ambient, evidence, noise
 from specverify.checks.recorded_laws import recorded_draft_laws
 from specverify.checks.registry import CheckContext, Inconclusive
+from specverify.checks.slots import slots_of
 from specverify.core.capabilities import Capability
 from specverify.core.scenario import EOS_OPTION, Scenario
 from specverify.core.types import SamplingParams, Trace
@@ -140,21 +141,6 @@ def add_to_stream(stream: PitStream, scored: ScoredTokens, rng: np.random.Genera
         draft_laws=None if scored.draft_laws is None else scored.draft_laws[inside],
         previous_laws=scored.previous_laws[inside],
     )
-
-
-def slots_of(trace: Trace, num_draft_tokens: int) -> NDArray[np.int64]:
-    """Place of every new token: 0 from prefill, 1 + i for the token number i of its verify call.
-
-    Known before the token is drawn, hence a stratum that every lossless method allows.
-    """
-    slots = np.zeros(len(trace.token_ids), dtype=np.int64)
-    prompt_length = len(trace.request.prompt_token_ids)
-    for step in trace.steps:
-        start = step.start_position - prompt_length
-        for index in range(len(step.token_ids)):
-            if 0 <= start + index < len(slots):
-                slots[start + index] = 1 + min(index, num_draft_tokens)
-    return slots
 
 
 def _oracle_logits(oracle: Any, traces: Sequence[Trace]) -> list[Array]:

@@ -35,13 +35,14 @@ _FROZEN = "unseeded beside seeded requests, twice the same"
         "seed-zero-is-none",
         "seed-equal-seeds-share",
         "batch-sampling-of-first-row",
+        "batch-law-of-drafting-row",
     ),
     source="vllm-project/vllm#6038: seeded requests gave different outputs, and batch-mates influenced them",
 )
 def repeats(subject: Any, context: CheckContext) -> Iterator[Finding]:
     """Sampled requests with seeds, 0 and a shared one among them: repeated alone; after other requests; together;
-    beside unseeded ones; beside ones that are sampled otherwise. In company only where as many tokens were drafted: a
-    load may decide that.
+    where some have no draft; beside unseeded ones; beside ones that are sampled otherwise. In company only where as
+    many tokens were drafted: a load may decide that.
 
     A greedy request is the negative control: its seed may change nothing.
     """
@@ -95,6 +96,7 @@ def _in_company(
     beside_others = evidence.generate(subject, differing, speculate=True) if can_sample else alone
     kinds = (
         ("in one batch with the others", list(zip(alone, together, strict=True))),
+        ("in one batch, where some rows have no draft", _without_drafts(subject, requests)),
         ("in one batch with unseeded requests", list(zip(alone, beside_unseeded, strict=True))[::2]),
         ("in one batch with requests that are sampled otherwise", list(zip(alone, beside_others, strict=True))[1::2]),
     )
@@ -106,6 +108,15 @@ def _in_company(
         if log_chance < np.log(context.alpha):
             broken += [Broken(_FROZEN, one, two) for one, two in frozen]
     return broken
+
+
+def _without_drafts(subject: Any, requests: Sequence[Request]) -> list[tuple[Trace, Trace]]:
+    """Alone and together with the drafter that drafts nothing now and then; nothing where it cannot be put in."""
+    if Capability.SCRIPTED_PROPOSER not in subject.capabilities:
+        return []
+    engine = evidence.with_drafter(evidence.quiet(subject), "sometimes-empty")
+    together = evidence.generate(engine, requests, speculate=True)
+    return list(zip([_solo(engine, request) for request in requests], together, strict=True))
 
 
 def _repeat_finding(broken: Sequence[Broken], num_tried: int) -> Finding:

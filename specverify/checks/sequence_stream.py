@@ -11,8 +11,9 @@ import numpy as np
 from specverify.checks import evidence, noise, places, power, samples
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
 from specverify.checks.samples import Scorer
+from specverify.checks.slots import num_slots_of
 from specverify.checks.stream_findings import StreamPart, impossible_finding, log_e_of, stream_finding
-from specverify.checks.stream_scenarios import stream_scenarios
+from specverify.checks.stream_scenarios import scenario_without_drafts, stream_scenarios
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind
 from specverify.core.scenario import Scenario
@@ -45,6 +46,7 @@ _TO_CERTIFY = 0.5
         "sampling-filter-only-on-bonus",
         "seed-final-token-greedy",
         "seed-unseeded-final-greedy",
+        "batch-filters-lost-without-draft",
     ),
     source="arXiv 2211.17192, appendix A.1, conditionally on every prefix",
     runs_alone=True,
@@ -58,7 +60,8 @@ def sequence_stream(subject: Any, context: CheckContext) -> Iterator[Finding]:
     a proof, unless it sits on the edge of a filter, where rounding decides.
     """
     scorer = Scorer(subject)
-    num_slots = evidence.num_draft_tokens(subject) + 2
+    num_draft_tokens = evidence.num_draft_tokens(subject)
+    num_slots = num_slots_of(num_draft_tokens)
     wanted = _num_tokens(context, num_slots)
     parts = _parts(subject, scorer, context, wanted)
     pooled = PitStream(parts[0].stream.vocab_size, num_slots=num_slots)
@@ -73,7 +76,7 @@ def sequence_stream(subject: Any, context: CheckContext) -> Iterator[Finding]:
             context.progress("sampled tokens", pooled.num_tokens, wanted)
             traces = next(part.rounds)
             _count(context, traces)
-            scored = scorer.score(traces, num_draft_tokens=num_slots - 2)
+            scored = part.scorer.score(traces, num_draft_tokens=num_draft_tokens)
             samples.add_to_stream(part.stream, scored, rng)
             samples.add_to_stream(pooled, scored, rng)
             part.impossible += scored.impossible
@@ -92,16 +95,20 @@ def sequence_stream(subject: Any, context: CheckContext) -> Iterator[Finding]:
 
 
 def _parts(subject: Any, scorer: Scorer, context: CheckContext, wanted: int) -> list[StreamPart]:
-    found = []
-    scenarios = stream_scenarios(subject, scorer, context)
+    scenarios = [(scenario, subject, scorer) for scenario in stream_scenarios(subject, scorer, context)]
+    without = scenario_without_drafts(subject, [scenario for scenario, *_ in scenarios])
+    if without is not None:
+        drafter = subject.with_proposer("sometimes-empty")
+        scenarios.append((without, drafter, Scorer(drafter)))
     # Rounds small enough that every scenario gets its share, and that a gross error is seen early.
     num_rounds = max(1, round(_ROUNDS * min(context.effort, 1.0)))
-    for index, scenario in enumerate(scenarios):
+    found = []
+    for index, (scenario, engine, own_scorer) in enumerate(scenarios):
         most = max(1, math.ceil(wanted / (num_rounds * len(scenarios) * scenario.max_new_tokens)))
         vocab_size = _vocab_size(subject, scorer, scenario)
-        stream = PitStream(vocab_size, num_slots=evidence.num_draft_tokens(subject) + 2)
-        rounds = samples.rounds(subject, scenario, context, name="sequence-stream", most=most, first_kind=index)
-        found.append(StreamPart(scenario, stream, rounds))
+        stream = PitStream(vocab_size, num_slots=num_slots_of(evidence.num_draft_tokens(subject)))
+        rounds = samples.rounds(engine, scenario, context, name="sequence-stream", most=most, first_kind=index)
+        found.append(StreamPart(scenario, stream, rounds, own_scorer))
     return found
 
 

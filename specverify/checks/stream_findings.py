@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from specverify.checks import evidence, places, samples, wording
+from specverify.checks import evidence, places, wording
 from specverify.checks.registry import CheckContext
 from specverify.checks.samples import ScoredTokens, Scorer
+from specverify.checks.slots import num_slots_of
 from specverify.checks.stream_cause import stream_cause
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Table
@@ -23,11 +24,12 @@ _EXPLAINED_AT = 3.0  # log of the e-value from which a slot or an order of the t
 
 @dataclass
 class StreamPart:
-    """One scenario: its stream, and what it exercised."""
+    """One scenario: its stream, and what it exercised. scorer: knows the laws of the engine that draws the tokens."""
 
     scenario: Scenario
     stream: PitStream
     rounds: Iterator[tuple[Trace, ...]]
+    scorer: Scorer
     impossible: list[tuple[Trace, int]] = field(default_factory=list)
     kept: list[ScoredTokens] = field(default_factory=list)
     option_effect: float = 0.0
@@ -75,7 +77,7 @@ def stream_finding(
         + (f" Rounding explains {tolerance:.1g}." if tolerance else ""),
         where=(
             f"Laws from {scorer.source}.",
-            *(_slot_lines(slots) if Capability.TRACE in subject.capabilities else ()),
+            *_slot_lines(slots, subject),
             *_bet_line(detail),
         ),
         likely_cause=_cause(subject, parts, detail, context),
@@ -91,12 +93,12 @@ def _one_in(alpha: float) -> str:
     return f"10^{-math.log10(alpha):.0f}"
 
 
-def _slot_lines(slots: dict[int, float]) -> Iterator[str]:
-    """Which places of a verify call show it; prefill is slot 0."""
-    if slots:
-        named = ", ".join(
-            "from prefill" if slot == 0 else f"token {slot - 1} of its verify call" for slot in sorted(slots)
-        )
+def _slot_lines(slots: dict[int, float], subject: Any) -> Iterator[str]:
+    """Which places of a verify call show it, as slots_of numbers them."""
+    if slots and Capability.TRACE in subject.capabilities:
+        last = num_slots_of(evidence.num_draft_tokens(subject)) - 1
+        names = {0: "from prefill", last: "of a step without a draft"}
+        named = ", ".join(names.get(slot, f"token {slot - 1} of its verify call") for slot in sorted(slots))
         yield f"It shows in tokens that are: {named}."
 
 
@@ -124,7 +126,6 @@ def _cause(subject: Any, parts: Sequence[StreamPart], detail: PitDetail, context
 def impossible_finding(part: StreamPart, pooled: PitStream, scorer: Scorer) -> Finding:
     trace, index = min(part.impossible, key=lambda item: item[1])
     text = trace.token_ids[max(0, index - 5) : index]
-    slot = int(samples.slots_of(trace, 1_000_000)[index])
     return Finding(
         headline=f"Scenario {part.scenario.name!r}: token {trace.token_ids[index]} was emitted, "
         "which the target forbids there.",
@@ -138,7 +139,7 @@ def impossible_finding(part: StreamPart, pooled: PitStream, scorer: Scorer) -> F
         not_noise="A proof, not a statistic: its probability is 0, and it is not at the edge of a filter where "
         "rounding could let it in.",
         where=(
-            f"New token {index}; it {places.place_text(trace, slot)}. Laws from {scorer.source}.",
+            f"New token {index}; it {places.place_text(trace, index)}. Laws from {scorer.source}.",
             f"{len(part.impossible)} such tokens among {pooled.num_tokens:,}.",
         ),
         likely_cause=f"{part.scenario.option} is not applied there, unless scenarios without it fail as well."

@@ -34,6 +34,19 @@ def stream_scenarios(subject: Any, scorer: Scorer, context: CheckContext) -> Seq
     return found
 
 
+def scenario_without_drafts(subject: Any, scenarios: Sequence[Scenario]) -> Scenario | None:
+    """One more scenario, for the drafter that drafts nothing now and then: rows without a draft beside drafting ones.
+
+    With filters, so that a row that lost its own sampling soon emits what the target forbids. None where no such
+    drafter can be put in, for one request at a time, and for slow engines.
+    """
+    wanted = {Capability.SCRIPTED_PROPOSER, Capability.BATCH, Capability.SAMPLING}
+    if not wanted <= subject.capabilities or getattr(subject, "is_slow", False):
+        return None
+    plain = next((one for one in scenarios if not one.option and one.num_requests is None), None)
+    return None if plain is None else replace(plain, name="rows without a draft", sampling=evidence.FILTERED)
+
+
 def _standard(subject: Any, scorer: Scorer, context: CheckContext) -> Sequence[Scenario]:
     prompts = evidence.standard_prompts(subject, context)
     ends = (subject.checkpoint.eos_token_id,) if scorer.has_oracle else ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -47,6 +48,32 @@ class _PenaltiesOfFirstRow(ReferenceEngine):
         if batch.running[0].request.sampling.has_penalties:
             return super().target_law(batch, logits, drafts)
         return batch.sampling.law(logits)
+
+
+@plant("batch-filters-lost-without-draft", "vllm-project/vllm#14645 (for rows without a draft)")
+class _FiltersLostWithoutDraft(ReferenceEngine):
+    """Where some rows of a batch have a draft, top-k and top-p are forgotten for those that have none."""
+
+    def target_law(self, batch: Batch, logits: Tensor, drafts: Drafts) -> Tensor:
+        law = super().target_law(batch, logits, drafts)
+        if batch.sampling.is_greedy or not any(drafts.num_tokens):
+            return law
+        loose = [replace(running.request.sampling, top_k=0, top_p=1.0) for running in batch.running]
+        has_draft = torch.tensor([num > 0 for num in drafts.num_tokens])[:, None, None]
+        return torch.where(has_draft, law, SamplingRows(loose, batch.device).law(logits).to(law.dtype))
+
+
+@plant("batch-law-of-drafting-row", "vllm-project/vllm#14645 (for rows without a draft)")
+class _LawOfDraftingRow(ReferenceEngine):
+    """A sampled row without a draft is drawn from the law of the first row that has one."""
+
+    def target_law(self, batch: Batch, logits: Tensor, drafts: Drafts) -> Tensor:
+        law = super().target_law(batch, logits, drafts)
+        drafting = [row for row, num in enumerate(drafts.num_tokens) if num]
+        if batch.sampling.is_greedy or not drafting:
+            return law
+        has_draft = torch.tensor([num > 0 for num in drafts.num_tokens])[:, None, None]
+        return torch.where(has_draft, law, law[drafting[0]])
 
 
 @plant("eos-missed-when-sampled", "huggingface/transformers#47912 (sampled, in a batch)")

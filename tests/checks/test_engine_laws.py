@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from engine_handmade import PROMPT
 
-from specverify.checks import accept_rules, samples, sequence_cause
+from specverify.checks import accept_rules, places, samples, sequence_cause
+from specverify.checks.slots import num_slots_of, slots_of
 from specverify.core.types import Request, SamplingParams, Step, Trace
 from specverify.laws.mistakes import mistake_named
 from specverify.laws.sequence import sequence_law, total_variation
@@ -87,11 +88,14 @@ def test_slots_count_from_the_start_of_each_verify_call():
     """0 is prefill; a stratum that is known before the token is drawn."""
     trace = Trace(
         REQUEST,
-        (9, 8, 7, 6),
-        (Step(0, 5, (8, 7), (8, 7), 2), Step(1, 7, (5,), (6,), 0)),
+        (9, 8, 7, 6, 5),
+        (Step(0, 5, (8, 7), (8, 7), 2), Step(1, 7, (5,), (6,), 0), Step(2, 8, (), (5,), 0)),
     )
 
-    assert samples.slots_of(trace, 2).tolist() == [0, 1, 2, 1]
+    assert slots_of(trace, 2).tolist() == [0, 1, 2, 1, num_slots_of(2) - 1]
+    assert places.place_text(trace, 0) == "came from prefill, before any draft"
+    assert places.place_text(trace, 2) == "was token 1 of its verify call"
+    assert places.place_text(trace, 4) == "was token 0 of its verify call, which had no draft"
 
 
 def test_a_token_at_the_edge_of_top_p_is_not_called_impossible():
