@@ -45,6 +45,7 @@ _MODULES = (
     "specverify.checks.seed",
     "specverify.checks.seed_apart",
     "specverify.checks.activity",
+    "specverify.checks.one_token_left",
     "specverify.checks.self_report",
     "specverify.checks.lossy",
     "specverify.checks.tokenizer",

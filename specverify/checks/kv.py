@@ -42,7 +42,12 @@ def rejected_rows_dropped(subject: Any, context: CheckContext) -> Iterator[Findi
     kind=Kind.EXACT,
     needs={Capability.TRACE, Capability.KV_LENGTH, Capability.DRAFT_KV},
     exercised_by=_EXERCISED,
-    catches=("draft-kv-not-rolled-back", "draft-kv-rollback-one-short", "draft-state-gap"),
+    catches=(
+        "draft-kv-not-rolled-back",
+        "draft-kv-rollback-one-short",
+        "draft-state-gap",
+        "draft-kv-after-many-rejections",
+    ),
     source="mlc-ai/mlc-llm#2939: rejected tokens removed from the target's cache but not from the draft's",
 )
 def draft_rows_dropped(subject: Any, context: CheckContext) -> Iterator[Finding]:

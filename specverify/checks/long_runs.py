@@ -13,8 +13,8 @@ from specverify.core.types import Request, SamplingParams
 
 # Prompt length and new tokens. Together they pass 64, 96, 128 and 256, each in company of a text of another length.
 _LONG = ((200, 80), (90, 60), (30, 80))
-# Rejections with a draft that reaches across the end of a page of 128 rows, 16 or 64 for that matter, and of 256.
-_SEAMS = ((122, 12), (125, 12), (250, 12))
+# Rejections, many in a row, with a draft that reaches across the end of a page: of 128 rows (or 16, or 64), and of 256.
+_SEAMS = ((122, 12), (125, 40), (250, 12))
 # Left free at the end of the model's positions, for drafts.
 _SPARE_POSITIONS = 16
 

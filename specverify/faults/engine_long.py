@@ -1,4 +1,4 @@
-"""Engine faults that only long texts meet: tables of positions that end, pages that are crossed."""
+"""Engine faults that only long texts meet: tables and pages that end, and long runs of one outcome."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import torch
 from torch import Tensor
 
 from specverify.faults.engine_parts import Planted
-from specverify.reference.batch import Batch
+from specverify.reference.batch import Batch, RunningRequest
+from specverify.reference.cached_model import CachedModel
 from specverify.reference.engine import ReferenceEngine
 
 plant = Planted()
 _TABLE_SIZE = 96
 _PAGE_SIZE = 128
+_MANY_REJECTIONS = 30
 
 
 @plant("draft-position-stops-at-96", "NVIDIA/TensorRT-LLM#8076 (for the draft model)")
@@ -60,6 +62,20 @@ class _PageEndLost(ReferenceEngine):
         for row, (had, has) in enumerate(zip(before, self.cached.cache.lengths, strict=True)):
             if has % _PAGE_SIZE and had // _PAGE_SIZE > has // _PAGE_SIZE:
                 self.cached.cache.buffer[:, :, row, :, has - 1] = 0.0
+
+
+@plant("draft-kv-after-many-rejections", "mlc-ai/mlc-llm#2939 (late)")
+class _KeptAfterManyRejections:
+    """After thirty steps without an accepted token the draft model's rows are not rolled back any more."""
+
+    cached: CachedModel
+
+    def rows_to_keep(self, row: int, running: RunningRequest) -> int:
+        recent = running.steps[-_MANY_REJECTIONS:]
+        if len(recent) == _MANY_REJECTIONS and not any(step.num_accepted for step in recent):
+            return self.cached.cache.lengths[row]
+        kept: int = super().rows_to_keep(row, running)  # type: ignore[misc]
+        return kept
 
 
 FAULTS = plant.faults
