@@ -46,6 +46,7 @@ _MODULES = (
     "specverify.checks.seed_apart",
     "specverify.checks.activity",
     "specverify.checks.self_report",
+    "specverify.checks.log_probs",
     "specverify.checks.lossy",
     "specverify.checks.tokenizer",
     "specverify.checks.tokenizer_special",
