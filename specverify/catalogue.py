@@ -47,6 +47,7 @@ _MODULES = (
     "specverify.checks.activity",
     "specverify.checks.one_token_left",
     "specverify.checks.self_report",
+    "specverify.checks.log_probs",
     "specverify.checks.lossy",
     "specverify.checks.tokenizer",
     "specverify.checks.tokenizer_special",

@@ -65,7 +65,7 @@ def record(engine: str, recipe: Path, *, update: bool = False) -> Path:
     try:
         with TraceWriter(fresh, meta=meta) as writer:
             for trace in _generate(subject, requests):
-                writer.write(_without_kv_rows(trace))
+                writer.write(_as_kept(trace))
                 num_written += 1
     except SubjectCrashed as crash:
         if not num_written:
@@ -149,10 +149,13 @@ def _request(path: Path, number: int, given: Mapping[str, Any]) -> Request:
     )
 
 
-def _without_kv_rows(trace: Trace) -> Trace:
-    """The trace as it is kept: cache rows are megabytes that nobody reviews, and the kv checks judge them live."""
+def _as_kept(trace: Trace) -> Trace:
+    """The trace as it is kept: cache rows are megabytes that nobody reviews, and the kv checks judge them live.
+
+    So does a check with log-probabilities, which follow from the laws; no replay compares them.
+    """
     steps = tuple(replace(step, target_kv_rows=None, draft_kv_rows=None) for step in trace.steps)
-    return replace(trace, steps=steps)
+    return replace(trace, steps=steps, log_probs=None)
 
 
 def _engine(spec: str, options: Mapping[str, Any], *, source: str) -> Any:

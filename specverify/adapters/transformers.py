@@ -25,7 +25,7 @@ from specverify.adapters.transformers_loading import (
     without_advice,
 )
 from specverify.adapters.transformers_options import MODES, checked_exit_layer
-from specverify.adapters.transformers_recorder import StepRecorder, cache_rows
+from specverify.adapters.transformers_recorder import StepRecorder, cache_rows, raw_log_probs
 from specverify.core.capabilities import Capability
 from specverify.core.errors import UsageError
 from specverify.core.scenario import Scenario
@@ -120,12 +120,17 @@ class TransformersEngine:
             Capability.PROMPT_LOOKUP: not has_draft_model,
             Capability.KV_LENGTH: is_watched,
             Capability.POSITIONS: is_watched,
+            Capability.LOGPROBS: self._reports_log_probs,
             Capability.TARGET_PROBS: is_watched and self.record_laws,
             Capability.DRAFT_PROBS: is_watched and self.record_laws and has_draft_model,
             Capability.DRAFT_KV: is_watched and has_draft_model,
             Capability.KV_ROWS: is_watched and self.record_kv_rows,
         }
         return frozenset(capability for capability, is_shown in shown.items() if is_shown)
+
+    @property
+    def _reports_log_probs(self) -> bool:
+        return self.record_steps and self.record_laws
 
     @property
     def _is_watchable(self) -> bool:
@@ -161,13 +166,8 @@ class TransformersEngine:
 
         Nothing is recorded, so that no token is looked at that the engine itself does not look at.
         """
-        config = self._config(request, speculate)
-        drafter = {"assistant_model": self.draft} if speculate and self.draft is not None else {}
-        self._set_draft_length()
-        prompt = torch.tensor([request.prompt_token_ids], device=self.target.device)
-        with without_advice(), threads(self._num_threads), seeded(request.seed, self.target.device):
-            sequence: torch.Tensor = self.target.generate(prompt, generation_config=config, **drafter)
-        return sequence[0, prompt.shape[1] :]
+        sequence: torch.Tensor = self._call(request, speculate)
+        return sequence[0, len(request.prompt_token_ids) :]
 
     def score(self, prompt_token_ids: Sequence[int], token_ids: Sequence[int]) -> Array:
         """Log-probabilities of every token after each prefix, in one teacher-forced pass -> [tokens, vocab].
@@ -187,6 +187,25 @@ class TransformersEngine:
             rows = network(input_ids=ids, use_cache=True).cache
         return cache_rows(rows)
 
+    def _call(self, request: Request, speculate: bool, **options: Any) -> Any:
+        """What generate() returns for the request; options: further ones of generate()."""
+        config = self._config(request, speculate)
+        if speculate and self.draft is not None:
+            options["assistant_model"] = self.draft
+        # These options are read from the drafting model's own config; an early exit's drafter is the target itself.
+        asked.fix_draft_length(self.draft if self.draft is not None else self.target, self.num_draft_tokens)
+        prompt = torch.tensor([request.prompt_token_ids], device=self.target.device)
+        with without_advice(), threads(self._num_threads), seeded(request.seed, self.target.device):
+            return self.target.generate(prompt, generation_config=config, **options)
+
+    def _tokens_and_log_probs(self, request: Request, speculate: bool) -> tuple[list[int], tuple[float, ...] | None]:
+        """The new token ids, and their log-probabilities where those are declared."""
+        if not self._reports_log_probs:
+            return self.generate_tensor(request, speculate=speculate).tolist(), None
+        made = self._call(request, speculate, output_logits=True, return_dict_in_generate=True)
+        token_ids = made.sequences[0, len(request.prompt_token_ids) :]
+        return token_ids.tolist(), raw_log_probs(made.logits, token_ids)
+
     def _trace(self, request: Request, speculate: bool) -> Trace:
         recorder = None
         if speculate and self._is_watchable:
@@ -194,11 +213,11 @@ class TransformersEngine:
                 counts_only=not self.record_steps, laws=self.record_laws, kv_rows=self.record_kv_rows
             )
         with recorder.watching(self.target, self.draft) if recorder else nullcontext():
-            token_ids = tuple(self.generate_tensor(request, speculate=speculate).tolist())
+            token_ids, log_probs = self._tokens_and_log_probs(request, speculate)
         ended = bool(token_ids) and token_ids[-1] in request.eos_token_ids
         return Trace(
             request=request,
-            token_ids=token_ids,
+            token_ids=tuple(token_ids),
             steps=recorder.steps(is_greedy=request.sampling.is_greedy) if recorder and self.record_steps else (),
             speculated=speculate,
             # An assisted call drafts from the prompt: its first forward pass already verifies, so no token comes
@@ -209,6 +228,7 @@ class TransformersEngine:
             num_proposed=recorder.num_proposed if recorder else None,
             num_accepted=recorder.num_accepted if recorder else None,
             finish_reason="stop" if ended else "length",
+            log_probs=log_probs,
         )
 
     def _config(self, request: Request, speculate: bool) -> Any:
@@ -225,16 +245,6 @@ class TransformersEngine:
             with quiet():
                 self._configs[key] = self._transformers.GenerationConfig(**(options | self._options))
         return self._configs[key]
-
-    def _set_draft_length(self) -> None:
-        """Fixes the number of draft tokens, before every call: generate() adapts it, and that would be a memory.
-
-        These options are read from the drafting model's own config; an early exit's drafter is the target itself.
-        """
-        config = (self.draft if self.draft is not None else self.target).generation_config
-        config.num_assistant_tokens = self.num_draft_tokens
-        config.num_assistant_tokens_schedule = "constant"
-        config.assistant_confidence_threshold = 0.0
 
     def _network(self, model: str) -> AbstractContextManager[Any]:
         """What plays the named part; an early exit's draft is the target's first layers."""

@@ -62,3 +62,11 @@ def drafting_options(mode: str, num_draft_tokens: int, exit_layer: int | None, w
     if weight is not None:
         options["assistant_ensemble_weight"] = weight
     return options
+
+
+def fix_draft_length(drafting: Any, num_draft_tokens: int) -> None:
+    """Fixes the number of draft tokens, before every call: generate() adapts it, and that would be a memory."""
+    config = drafting.generation_config
+    config.num_assistant_tokens = num_draft_tokens
+    config.num_assistant_tokens_schedule = "constant"
+    config.assistant_confidence_threshold = 0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -178,6 +178,20 @@ def _laws(logits: torch.Tensor | None, is_greedy: bool) -> Array | None:
     rows = one_hot(logits[0].argmax(dim=-1), logits.shape[-1]) if is_greedy else logits[0].softmax(dim=-1)
     laws: Array = rows.double().cpu().numpy()
     return laws
+
+
+def raw_log_probs(logits: Sequence[torch.Tensor], token_ids: torch.Tensor) -> tuple[float, ...]:
+    """Log-probabilities by the logits that generate() returned, before temperature and filters: an entry for each row.
+
+    logits: a tensor [1, vocab] for each new token, as generate() promises. Rows beyond the last token count as entries
+    of 0, so that the wrong number is seen.
+    """
+    if not logits:
+        return ()
+    rows = torch.cat(tuple(logits)).double().log_softmax(dim=-1)
+    picked = rows[: len(token_ids)].gather(-1, token_ids[: len(rows), None].to(rows.device))[:, 0]
+    numbers: list[float] = picked.tolist()
+    return (*numbers, *[0.0] * (len(rows) - len(numbers)))
 
 
 def _flat(positions: list[torch.Tensor]) -> tuple[int, ...] | None:

@@ -19,6 +19,7 @@ class Capability(enum.Enum):
     GENERATOR_ARGUMENT = "takes a generator or a seed as an argument"
     GENERATE = "generates token ids for requests, with speculation on and off"
     IN_PROCESS_RANDOMNESS = "draws its randomness through torch, numpy or random in this process"
+    LOGPROBS = "reports the log-probability of every emitted token"
     SCORE = "scores given token ids with the target model (log-probabilities of every token)"
     LOAD_CHECKPOINT = "has loaded a probe checkpoint, whose exact law is known"
     TRACE = "records drafts, decisions and final tokens of every step"

@@ -148,6 +148,9 @@ class Trace:
       from a verify step (usually 1). kv_lag: committed tokens not yet in the target's cache after a step,
       draft_kv_lag the same for the draft model. speculated: whether speculation was switched on.
     proposed / accepted: counts where the engine reports them without steps.
+    log_probs: natural logarithm of the probability of each entry of token_ids, as the engine reports it, or None.
+      Either under the target's logits as they are (temperature 1, no filters, no penalties), or under the law that the
+      token was drawn from; an engine keeps to one of the two.
     """
 
     request: Request
@@ -161,6 +164,7 @@ class Trace:
     num_accepted: int | None = None
     finish_reason: str = ""
     meta: dict[str, Any] = field(default_factory=dict)
+    log_probs: tuple[float, ...] | None = None
 
 
 class Subject(Protocol):
@@ -173,6 +177,7 @@ class Subject(Protocol):
 class Engine(Subject, Protocol):
     """An engine adapter: one small object. Further methods are unlocked by the capabilities it declares.
 
+    LOGPROBS         nothing to call: Trace.log_probs, with speculation on and off
     SCORE            score(prompt_token_ids, token_ids) -> [tokens, vocab] log-probabilities (temperature 1)
     DRAFT_SCORE      draft_scores(token_ids, draft_token_ids) -> [draft + 1, vocab] log-probabilities (temperature 1) of
                      the drafter, before each draft token and after the last; nothing of earlier steps may be used

@@ -18,13 +18,17 @@ MANY_ROWS = 128
 
 @dataclass
 class RunningRequest:
-    """One request on its way. token_ids: prompt, then everything committed so far."""
+    """One request on its way. token_ids: prompt, then everything committed so far.
+
+    log_probs: of the committed new tokens, or None where they are not recorded.
+    """
 
     request: Request
     index: int
     token_ids: list[int]
     streams: RequestStreams
     steps: list[Step] = field(default_factory=list)
+    log_probs: list[float] | None = None
     finish_reason: str = ""
     prompt_length: int = field(init=False)
     most_tokens: int = field(init=False)

@@ -10,6 +10,10 @@ from specverify.reference.batch import RunningRequest
 class Committing:
     """The part of the engine that lets texts grow and end. It holds no state."""
 
+    def emitted_tokens(self, draft_token_ids: Sequence[int], num_accepted: int, final_token_id: int) -> list[int]:
+        """What a verify call emits: the accepted prefix and one final token, nothing behind a rejection."""
+        return [*draft_token_ids[:num_accepted], final_token_id]
+
     def commit(self, running: RunningRequest, emitted: Sequence[int]) -> list[int]:
         """Appends what the request may still have of the emitted tokens, and returns it.
 

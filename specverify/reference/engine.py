@@ -24,6 +24,7 @@ from specverify.reference.limits import check_request
 from specverify.reference.model import Model
 from specverify.reference.proposers import Drafts, Proposer, TargetReader, TargetStates
 from specverify.reference.recorder import Recorder, finished_trace
+from specverify.reference.reporting import Reporting
 from specverify.reference.rolling_back import RollingBack
 from specverify.reference.tree import Branches, ancestors, verify_branches
 from specverify.reference.verifiers import (
@@ -36,11 +37,12 @@ from specverify.reference.verifiers import (
 )
 
 
-class ReferenceEngine(Committing, RollingBack):
+class ReferenceEngine(Committing, Reporting, RollingBack):
     """Decodes requests with a target model, a proposer and a verifier.
 
     verifier: None compares argmaxes where all requests are greedy and does rejection sampling otherwise.
     record_probs, record_kv_rows: what each step of a trace holds; KV rows are copies of both caches.
+    record_log_probs: whether a trace holds those of its tokens; None is as record_probs.
     Uniforms are recorded for requests that have a seed; without one they come from torch's global generator.
     """
 
@@ -55,6 +57,7 @@ class ReferenceEngine(Committing, RollingBack):
         num_draft_tokens: int = 3,
         record_probs: bool = True,
         record_kv_rows: bool = False,
+        record_log_probs: bool | None = None,
     ) -> None:
         if num_draft_tokens < 1:
             raise UsageError(
@@ -71,7 +74,8 @@ class ReferenceEngine(Committing, RollingBack):
         self.verifier = verifier
         self.num_draft_tokens = num_draft_tokens
         self.reader = proposer if isinstance(proposer, TargetReader) else None
-        self.recorder = Recorder(record_probs=record_probs, record_kv_rows=record_kv_rows)
+        log_probs = record_probs if record_log_probs is None else record_log_probs
+        self.recorder = Recorder(record_probs, record_kv_rows, log_probs)
 
     @torch.inference_mode()
     def generate(self, requests: Sequence[Request], *, speculate: bool = True) -> list[Trace]:
@@ -105,17 +109,22 @@ class ReferenceEngine(Committing, RollingBack):
     def speculative_step(self, batch: Batch) -> None:
         """Drafts, verifies and commits: between 1 and num_draft_tokens + 1 tokens per row."""
         drafts = self.proposer.propose(batch, [self.num_to_propose(running) for running in batch.running])
-        target_probs = self.target_law(batch, self.verify_pass(batch, drafts), drafts)
+        logits = self.verify_pass(batch, drafts)
+        target_probs = self.target_law(batch, logits, drafts)
         verdict = self.choose_verifier(batch, drafts).verify(batch, drafts, target_probs)
         step = self.recorder.begin(batch, drafts, target_probs, verdict, self.cached)
         paths = None if verdict.accepted_nodes is None else verdict.accepted_nodes.tolist()
         accepted: list[Sequence[int]] = []
+        kept: list[list[int]] = []
         for row, (running, outcome) in enumerate(zip(batch.running, self.outcomes(drafts, verdict), strict=True)):
             draft_token_ids, num_accepted, final_token_id = outcome
             accepted.append(range(num_accepted) if paths is None else paths[row][:num_accepted])
             chain = draft_token_ids if paths is None else [draft_token_ids[node] for node in accepted[row]]
             emitted = self.emitted_tokens(chain, num_accepted, final_token_id)
-            step.commits(row, draft_token_ids, accepted[row], emitted, self.commit(running, emitted))
+            kept.append(self.commit(running, emitted))
+            step.commits(row, draft_token_ids, accepted[row], emitted, kept[row])
+        if self.recorder.record_log_probs:
+            self.report_verified(batch, drafts, logits, accepted, kept)
         hidden, taps = self.cached.last_hidden, self.cached.last_taps
         if drafts.parents is not None:
             self.compact(drafts, accepted)
@@ -156,8 +165,10 @@ class ReferenceEngine(Committing, RollingBack):
     def draw_plainly(self, batch: Batch, logits: Tensor) -> None:
         """Draws and commits one token per row from logits [rows, 1, vocab]."""
         law = batch.sampling.law(logits, batch.token_counts())[:, 0]
-        for running, token_id in zip(batch.running, batch.draw(law).tolist(), strict=True):
-            self.commit(running, [token_id])
+        drawn = zip(batch.running, batch.draw(law).tolist(), strict=True)
+        kept = [self.commit(running, [token_id]) for running, token_id in drawn]
+        if self.recorder.record_log_probs:
+            self.report(batch, logits, [[0]] * batch.num_rows, kept)
 
     def show_states(self, batch: Batch, hidden: Tensor, taps: Tensor | None) -> None:
         """Hands what the last pass computed of committed tokens to a proposer that reads it; rows as in the batch."""
@@ -221,10 +232,6 @@ class ReferenceEngine(Committing, RollingBack):
         """(draft tokens, number accepted, final token) of every row, brought to the host in one transfer."""
         together = torch.cat([drafts.token_ids, verdict.num_accepted[:, None], verdict.final_token_ids[:, None]], dim=1)
         return [(row[: drafts.num_tokens[index]], row[-2], row[-1]) for index, row in enumerate(together.tolist())]
-
-    def emitted_tokens(self, draft_token_ids: Sequence[int], num_accepted: int, final_token_id: int) -> list[int]:
-        """What a verify call emits: the accepted prefix and one final token, nothing behind a rejection."""
-        return [*draft_token_ids[:num_accepted], final_token_id]
 
     # Committing and ending -----------------------------------------------------------------------------------
 

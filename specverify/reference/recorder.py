@@ -24,6 +24,7 @@ class Recorder:
 
     record_probs: bool = True
     record_kv_rows: bool = False
+    record_log_probs: bool = True
 
     def begin(
         self, batch: Batch, drafts: Drafts, target_probs: Tensor, verdict: Verdict, cached: CachedModel
@@ -114,6 +115,7 @@ def finished_trace(running: RunningRequest, *, speculated: bool, draft_kv_lag: i
         num_accepted=sum(step.num_accepted for step in steps),
         finish_reason=running.finish_reason,
         meta={"num_target_passes": num_passes + 1},
+        log_probs=None if running.log_probs is None else tuple(running.log_probs),
     )
 
 

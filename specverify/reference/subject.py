@@ -42,6 +42,7 @@ class ReferenceSubject:
 
     target, draft: the models; without a draft, "draft-model" is refused and "sometimes-empty" drafts with the target.
     record_probs, record_kv_rows: whether steps hold laws and KV rows; quiet() is the subject without both.
+    record_log_probs: whether traces hold the log-probabilities of their tokens; as record_probs unless given.
     own_scenarios: how it is to be asked; on a probe pair the standard scenarios, else none.
     growth: how the trees of a "tree" proposer grow, or the drafts of a head, instead of the standard way of that name.
     heads: by kind, "eagle" and "medusa": a head, or its folder; on a probe pair an untrained one where there is none.
@@ -58,6 +59,7 @@ class ReferenceSubject:
     parts: Parts = SOUND
     record_probs: bool = True
     record_kv_rows: bool = True
+    record_log_probs: bool | None = None
     checkpoint: Any = None
     tokenizers: Mapping[str, Any] | None = None
     own_scenarios: Sequence[Scenario] | None = None
@@ -85,6 +87,8 @@ class ReferenceSubject:
         shown = set(drafting_capabilities(self.proposer, has_probs=self.record_probs))
         if self.record_kv_rows:
             shown.add(Capability.KV_ROWS)
+        if self.engine.recorder.record_log_probs:
+            shown.add(Capability.LOGPROBS)
         if self.lossy_by_design:
             shown.add(Capability.LOSSY_BY_DESIGN)
         if self.checkpoint is not None:
@@ -156,8 +160,8 @@ class ReferenceSubject:
         return replace(self, proposer=name, name=f"{self.name} ({name} drafter)")
 
     def quiet(self) -> ReferenceSubject:
-        """The same engine without recording laws and KV rows: for sampling many tokens."""
-        return replace(self, record_probs=False, record_kv_rows=False)
+        """The same engine without recording laws, KV rows and log-probabilities: for sampling many tokens."""
+        return replace(self, record_probs=False, record_kv_rows=False, record_log_probs=False)
 
     def reset(self) -> None:
         """Nothing to do: no state outlives a generate call."""
@@ -173,6 +177,7 @@ class ReferenceSubject:
             num_draft_tokens=self.num_draft_tokens,
             record_probs=self.record_probs,
             record_kv_rows=self.record_kv_rows,
+            record_log_probs=self.record_log_probs,
         )
 
     def _make_proposer(self, parts: Parts) -> Proposer:

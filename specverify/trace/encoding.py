@@ -69,6 +69,7 @@ def encode_result(trace: Trace) -> dict[str, Any]:
         "num_steps": len(trace.steps),
         **{name: getattr(trace, name) for name in _TRACE_FIELDS},
         "meta": trace.meta,
+        **({} if trace.log_probs is None else {"log_probs": [float(number) for number in trace.log_probs]}),
     }
 
 
@@ -92,6 +93,8 @@ def decode_trace(request: Mapping[str, Any], steps: Sequence[Step], result: Mapp
         speculated=request["speculated"],
         **{name: result[name] for name in _TRACE_FIELDS},
         meta=dict(result["meta"]),
+        # Files written before there were any have none.
+        log_probs=tuple(result["log_probs"]) if "log_probs" in result else None,
     )
 
 

@@ -54,6 +54,10 @@ def _trace(name: str, trace: Trace, number: int, with_laws: bool) -> Trace:
         _step(name, step, f"of request {number}, step {index}", with_laws)
         for index, step in enumerate(changes.get("steps", trace.steps))
     )
+    if with_laws and trace.log_probs is not None:
+        log_probs = _log_probs(f"{name} Trace.log_probs", f"of request {number}", trace.log_probs)
+        if log_probs is not trace.log_probs:
+            changes["log_probs"] = log_probs
     if any(new is not old for new, old in zip(steps, changes.get("steps", trace.steps), strict=True)):
         changes["steps"] = steps
     return replace(trace, **changes) if changes else trace
@@ -98,6 +102,26 @@ def _ids(owner: str, where: str, record: Any, names: Sequence[str]) -> dict[str,
                 raise SubjectCrashed(f"{wrong} has {_type(token)} at {position}; give a tuple of int")
         changes[field] = converted
     return changes
+
+
+def _log_probs(field: str, where: str, given: Any) -> tuple[float, ...]:
+    """As a tuple of float, however many there are: a wrong number of them is the finding of a check."""
+    if type(given) is tuple and all(type(number) is float and number == number for number in given):
+        return given
+    if isinstance(given, (str, bytes, Mapping)) or not hasattr(given, "__iter__"):
+        raise SubjectCrashed(f"{field} {where} is {_type(given)}; give a tuple of float, or None for no record")
+    numbers = []
+    for index, value in enumerate(given.tolist() if hasattr(given, "tolist") else given):
+        # Scalars of numpy and torch are numbers too; a pair of token and number is none.
+        plain = value.item() if hasattr(value, "item") else value
+        if not isinstance(plain, (int, float)):
+            raise SubjectCrashed(
+                f"{field} {where} has {_type(plain)} at {index}; give one number for each entry of token_ids"
+            )
+        if plain != plain:
+            raise SubjectCrashed(f"{field} {where} has NaN at {index}; give natural logarithms of probabilities")
+        numbers.append(float(plain))
+    return tuple(numbers)
 
 
 def _law(field: str, where: str, given: Any, num_rows: int, formula: str) -> NDArray[Any]:

@@ -101,6 +101,31 @@ def test_counts_are_those_of_the_steps(engines, pair: ProbePair, mode: str) -> N
     assert trace.num_accepted == sum(step.num_accepted for step in trace.steps)
 
 
+@pytest.mark.parametrize("speculate", [True, False])
+@pytest.mark.parametrize("mode", MODES)
+def test_log_probabilities_are_those_of_the_logits(engines, pair: ProbePair, mode: str, speculate: bool) -> None:
+    """Assisted generation returns the target's logits of every emitted token, before temperature and filters."""
+    prompt, sampling = prompt_for(pair, mode), SamplingParams(temperature=0.7, top_k=5, repetition_penalty=1.2)
+
+    trace = run(engines[mode], prompt, sampling, speculate=speculate)
+
+    scores = engines[mode].score(prompt, trace.token_ids)
+    wanted = scores[np.arange(len(scores)), list(trace.token_ids)]
+    np.testing.assert_allclose(trace.log_probs, wanted, rtol=0, atol=FLOAT32_INSIDE)
+
+
+def test_log_probabilities_are_asked_for_where_laws_are_recorded(engines, pair: ProbePair) -> None:
+    """The quiet engine returns none, declares none, and gives the same tokens."""
+    loud, silent = engines["assistant"], engines["assistant"].quiet()
+
+    traces = [run(engine, pair.prompts[2], SamplingParams()) for engine in (loud, silent)]
+
+    assert traces[0].token_ids == traces[1].token_ids
+    assert traces[0].log_probs is not None
+    assert traces[1].log_probs is None
+    assert Capability.LOGPROBS in loud.capabilities - silent.capabilities
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_laws_are_recorded_as_they_were_used(engines, pair: ProbePair, mode: str) -> None:
     """The recorded target rows are the oracle's conditionals, the draft rows those of the model that drafts."""
@@ -185,7 +210,7 @@ def test_quiet_engine_gives_the_same_tokens_without_laws_and_rows(engines, pair:
     assert loud.token_ids == quiet.token_ids
     assert [step.token_ids for step in loud.steps] == [step.token_ids for step in quiet.steps]
     assert all(step.target_probs is None and step.target_kv_rows is None for step in quiet.steps)
-    assert {Capability.KV_ROWS, Capability.TARGET_PROBS, Capability.DRAFT_PROBS} == (
+    assert {Capability.KV_ROWS, Capability.TARGET_PROBS, Capability.DRAFT_PROBS, Capability.LOGPROBS} == (
         engines["assistant"].capabilities - engines["assistant"].quiet().capabilities
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +79,51 @@ def test_quiet_run_is_the_same_run(subject: ReferenceSubject, pair: ProbePair) -
 
     assert [t.token_ids for t in quiet] == [t.token_ids for t in loud]
     assert all(s.target_probs is None and s.target_kv_rows is None for t in quiet for s in t.steps)
-    assert {Capability.KV_ROWS, Capability.TARGET_PROBS, Capability.DRAFT_PROBS} == (
+    assert all(t.log_probs is None for t in quiet)
+    assert {Capability.KV_ROWS, Capability.TARGET_PROBS, Capability.DRAFT_PROBS, Capability.LOGPROBS} == (
         subject.capabilities - subject.quiet().capabilities
     )
+
+
+@pytest.mark.parametrize("proposer", ["", "draft-model", "n-gram", "tree", "tree-dynamic"])
+def test_log_probabilities_are_raw(subject: ReferenceSubject, pair: ProbePair, proposer: str) -> None:
+    """Of prefill's token, of plain decoding, of chains and trees, in a ragged batch: before filters and penalties."""
+    sampling = SamplingParams(temperature=0.7, top_k=5, repetition_penalty=1.2)
+    drafting = subject.with_proposer(proposer) if proposer else subject
+
+    traces = drafting.generate(requests(pair, sampling), speculate=bool(proposer))
+
+    for trace in traces:
+        scores = subject.score(trace.request.prompt_token_ids, trace.token_ids)
+        wanted = scores[np.arange(len(scores)), list(trace.token_ids)]
+        np.testing.assert_allclose(trace.log_probs, wanted, rtol=0, atol=ORACLE_TOLERANCE)
+
+
+def test_log_probabilities_end_where_the_output_ends(subject: ReferenceSubject, pair: ProbePair) -> None:
+    """Tokens behind an end token, or behind the limit, have none."""
+    asked = [
+        replace(request, eos_token_ids=tuple(range(4, 16)), max_new_tokens=5) for request in requests(pair, GREEDY)
+    ]
+
+    traces = subject.with_proposer("self").generate(asked, speculate=True)
+
+    assert [len(trace.token_ids) for trace in traces] == [len(trace.log_probs or ()) for trace in traces]
+    assert any(step.is_truncated for trace in traces for step in trace.steps)
+
+
+@pytest.mark.parametrize(
+    ("options", "is_shown"),
+    [({}, True), ({"record_probs": False}, False), ({"record_probs": False, "record_log_probs": True}, True)],
+)
+def test_log_probabilities_are_declared_where_they_are_recorded(
+    pair: ProbePair, options: dict[str, bool], is_shown: bool
+) -> None:
+    """By default as laws are."""
+    subject = reference_engine(pair, **options)
+
+    (trace,) = subject.generate(requests(pair)[:1], speculate=True)
+
+    assert is_shown is (Capability.LOGPROBS in subject.capabilities) is (trace.log_probs is not None)
 
 
 def test_declared_capabilities_are_there(subject: ReferenceSubject, pair: ProbePair) -> None:

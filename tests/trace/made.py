@@ -57,6 +57,7 @@ def trace(seed: int = 1) -> Trace:
         num_accepted=3,
         finish_reason="length",
         meta={"note": "by hand"},
+        log_probs=(-0.125, -0.1, -2.5, -float("inf"), 0.0),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +35,7 @@ def test_everything_survives(file: Path) -> None:
     wanted, back = trace(), found.traces[0]
     assert back.request == wanted.request
     assert compare(wanted, back, probs_tolerance=0.0).is_same
-    for name in ("token_ids", "speculated", "first_from_prefill", "kv_lag", "draft_kv_lag", "finish_reason", "meta"):
+    for name in (field.name for field in fields(Trace) if field.name not in ("request", "steps")):
         assert getattr(back, name) == getattr(wanted, name), name
     for ours, theirs in zip(back.steps, wanted.steps, strict=True):
         for name in Step.__dataclass_fields__:
@@ -141,6 +142,15 @@ def test_meta_must_be_json(tmp_path: Path) -> None:
     """A path or an array in meta is the caller's mistake."""
     with pytest.raises(UsageError, match="JSON types only"):
         write_traces(tmp_path / "t.jsonl", [], meta={"path": tmp_path})
+
+
+def test_files_without_log_probabilities_are_read(file: Path, tmp_path: Path) -> None:
+    """Those that were written before there were any, and those of engines that report none."""
+    write_traces(tmp_path / "none.jsonl", [replace(trace(), log_probs=None)])
+
+    assert '"log_probs"' in file.read_text()
+    assert '"log_probs"' not in (tmp_path / "none.jsonl").read_text()
+    assert read_traces(tmp_path / "none.jsonl").traces[0].log_probs is None
 
 
 def test_trace_without_steps_survives(tmp_path: Path) -> None:

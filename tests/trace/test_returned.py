@@ -45,6 +45,9 @@ def test_sound_traces_come_back_as_they_are():
         ([replace(TRACE, token_ids="abc")], "Trace.token_ids of request 0 is a str; give a tuple of int"),
         ([replace(TRACE, token_ids=(1, 2.5))], "Trace.token_ids of request 0 has a float at 1"),
         ([replace(TRACE, steps=({},))], "the record of request 0, step 0 is a dict"),
+        ([replace(TRACE, log_probs=(-1.0, None, -1.0))], "Trace.log_probs of request 0 has None at 1; give one number"),
+        ([replace(TRACE, log_probs=(-1.0, float("nan")))], "Trace.log_probs of request 0 has NaN at 1"),
+        ([replace(TRACE, log_probs={5: -1.0})], "Trace.log_probs of request 0 is a dict; give a tuple of float"),
         (changed(num_accepted=None), "Step.num_accepted of request 0, step 0 is None; give an int"),
         (changed(draft_token_ids=None), "Step.draft_token_ids of request 0, step 0 is None"),
         (changed(target_probs=with_value(np.nan)), "Step.target_probs[1] of request 0, step 0 has NaN at token 2"),
@@ -76,6 +79,15 @@ def test_arrays_and_lists_of_token_ids_are_taken():
 
     assert (trace.token_ids, trace.steps[0].token_ids, trace.steps[0].num_accepted) == ((0, 1, 3), (1, 3), 1)
     assert {int} == {type(token) for token in (*trace.token_ids, trace.steps[0].num_accepted)}
+
+
+@pytest.mark.parametrize("given", [np.array([-1.0, -2.0]), [np.float32(-1.0), -2], (-1.0, -2.0)])
+def test_log_probabilities_become_numbers(given):
+    """However many there are: a wrong number of them is the finding of a check."""
+    (trace,) = returned_traces("mine", [replace(TRACE, log_probs=given)], [REQUEST])
+
+    assert trace.log_probs == (-1.0, -2.0)
+    assert {float} == {type(number) for number in trace.log_probs}
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
