@@ -24,6 +24,8 @@ _NUM_TOKENS = 8
 # Each row but the first is one bet: 63 show an excess of likeness of 1.3 standard deviations; shared noise makes 2.
 _MOST_ROWS = 64
 _NUM_BETS = _MOST_ROWS - 1
+# Engines with tiny batches get fewer bets, and may stay undecided.
+_MOST_GROUPS = 16
 # Tokens, accept tests, and one text throughout.
 _NUM_AVERAGED = 3
 _RULES = (("token-wise", False), ("point-mass", True))
@@ -78,7 +80,7 @@ def _asked(subject: Any, context: CheckContext) -> list[list[Call]]:
     num_rows = max(2, min(_MOST_ROWS, int(getattr(subject, "batch_size", _MOST_ROWS))))
     num_tokens = min(_NUM_TOKENS, evidence.new_tokens(subject))
     requests = [Request(prompt, num_tokens, SAMPLED, request_id=f"row {row}") for row in range(num_rows)]
-    num_groups = math.ceil(_NUM_BETS * max(1.0, context.effort) / (num_rows - 1))
+    num_groups = math.ceil(min(_NUM_BETS / (num_rows - 1), _MOST_GROUPS) * max(1.0, context.effort))
     # Of trees tokens alone are judged.
     engine = evidence.quiet(subject) if Capability.DRAFT_TREE in subject.capabilities else subject
     made: list[Call] = []
