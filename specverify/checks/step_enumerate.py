@@ -19,6 +19,7 @@ from specverify.checks.step_subject import (
     split_by_draft,
 )
 from specverify.core.errors import SubjectCrashed
+from specverify.exact.choices import EnumerationBudget
 from specverify.exact.coarse import halves_in
 from specverify.exact.errors import NotEnumerable
 from specverify.exact.law import ExactLaw, enumerate_law
@@ -30,6 +31,8 @@ from specverify.laws.steps import draft_paths
 # Ordinary calls against which each enumerated law is held. They check the enumerator, not the subject; the statistics
 # of the chi-square check come on top.
 CROSS_CHECK_CALLS = 1000
+# What takes longer is sampled: most functions take a second, and somebody waits.
+MAX_SECONDS = 45.0
 # Ordinary calls that a function without a random call must repeat.
 _REPEATS = 16
 
@@ -54,15 +57,16 @@ class StepResult:
 
 
 def enumerate_step(
-    subject: VerifySubject, scenario: Scenario, *, cross_check_calls: int = CROSS_CHECK_CALLS
-) -> StepResult:
+    subject: VerifySubject, scenario: Scenario, *, cross_check_calls: int = CROSS_CHECK_CALLS,
+    max_seconds: float = MAX_SECONDS,
+) -> StepResult:  # fmt: skip
     """The exact law of what a step emits in this scenario; see enumerate_steps."""
-    return enumerate_steps(subject, [scenario], cross_check_calls=cross_check_calls)[0]
+    return enumerate_steps(subject, [scenario], cross_check_calls=cross_check_calls, max_seconds=max_seconds)[0]
 
 
 def enumerate_steps(
     subject: VerifySubject, scenarios: Sequence[Scenario], *, cross_check_calls: int = CROSS_CHECK_CALLS,
-    halves_are_fine: bool = False,
+    halves_are_fine: bool = False, max_seconds: float = MAX_SECONDS,
 ) -> list[StepResult]:  # fmt: skip
     """The exact law of what a step emits in each scenario, and its distance from the target.
 
@@ -77,7 +81,8 @@ def enumerate_steps(
     program = StepProgram(subject, scenarios)
     try:
         law: ExactLaw = enumerate_law(
-            program, cross_check_calls=cross_check_calls, halves_are_fine=halves_are_fine
+            program, budget=EnumerationBudget(max_seconds=max_seconds), cross_check_calls=cross_check_calls,
+            halves_are_fine=halves_are_fine,
         )  # fmt: skip
     except NotEnumerable:
         raise

@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 
 from specverify.checks import power
 from specverify.checks.registry import CheckContext, Exercised, check
-from specverify.checks.step_enumerate import CROSS_CHECK_CALLS, crash_or_refusal
+from specverify.checks.step_enumerate import CROSS_CHECK_CALLS, MAX_SECONDS, crash_or_refusal
 from specverify.checks.step_explain import three_digits
 from specverify.checks.step_precision import TOLERANCES
 from specverify.checks.step_scenarios import adapted, independence_scenario
 from specverify.checks.step_subject import Scenario, VerifySubject, crash
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind, Table
+from specverify.exact.choices import EnumerationBudget
 from specverify.exact.errors import NotEnumerable, ReusedRandomness
 from specverify.exact.law import enumerate_law
 from specverify.exact.program import NativeSource, RandomSource, Shape
@@ -148,7 +149,10 @@ class _Pair:
 def _enumerated(pair: _Pair) -> dict[tuple[Emitted, Emitted], float]:
     pair.scenario.case(pair.drafts)  # made now: random trees draw their rows, and not while draws are enumerated
     try:
-        law = enumerate_law(pair, cross_check_calls=CROSS_CHECK_CALLS // 2, allow_deterministic=True)
+        law = enumerate_law(
+            pair, budget=EnumerationBudget(max_seconds=MAX_SECONDS), cross_check_calls=CROSS_CHECK_CALLS // 2,
+            allow_deterministic=True,
+        )  # fmt: skip
     except NotEnumerable:
         raise
     except Exception as error:

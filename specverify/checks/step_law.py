@@ -27,8 +27,8 @@ from specverify.exact.errors import NotEnumerable
 from specverify.exact.lattice import LatticeReport
 from specverify.laws.residual import acceptance_efficiency
 
-# Enumeration of all cases stops here and says so; a small function needs about a second.
-_MAX_SECONDS = 60.0
+# Where not all cases can be enumerated together, as many as fit into this time are, one by one.
+_ONE_BY_ONE_SECONDS = 20.0
 # Cases sampled after the one that was refuted.
 _MORE_CASES = 4
 
@@ -158,8 +158,9 @@ def _one_by_one(
     for number, scenario in enumerate(scenarios):
         context.progress("enumerating verify steps", number, len(scenarios))
         try:
-            if time.monotonic() - started < _MAX_SECONDS:
-                exact.append(enumerate_step(subject, scenario))
+            seconds_left = _ONE_BY_ONE_SECONDS - (time.monotonic() - started)
+            if seconds_left > 0.0:
+                exact.append(enumerate_step(subject, scenario, max_seconds=seconds_left))
                 continue
         except NotEnumerable:
             pass
