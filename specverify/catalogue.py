@@ -46,6 +46,7 @@ _MODULES = (
     "specverify.checks.seed_apart",
     "specverify.checks.activity",
     "specverify.checks.one_token_left",
+    "specverify.checks.grammar",
     "specverify.checks.self_report",
     "specverify.checks.log_probs",
     "specverify.checks.lossy",
