@@ -147,8 +147,15 @@ def _request(path: Path, number: int, given: Mapping[str, Any]) -> Request:
         seed=given.get("seed", 0),
         eos_token_ids=tuple(given.get("eos_token_ids", ())),
         request_id=str(number),
-        constraint=Constraint.from_json(given["constraint"]) if "constraint" in given else None,
+        constraint=_constraint(path, number, given["constraint"]) if "constraint" in given else None,
     )
+
+
+def _constraint(path: Path, number: int, given: Any) -> Constraint:
+    try:
+        return Constraint.from_json(given)
+    except UsageError as error:
+        raise UsageError(f"{path}, request {number}: {error}") from error
 
 
 def _as_kept(trace: Trace) -> Trace:

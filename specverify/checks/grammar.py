@@ -117,7 +117,7 @@ def _breach(subject: Any, run: Run, trace: Trace, context: CheckContext) -> Brea
             may_end = state in constraint.accepting
             is_last = index == len(trace.token_ids) - 1
             # An engine whose checkpoint nobody knows may have an end token of its own.
-            is_own_end = is_last and is_short and not hasattr(subject, "checkpoint")
+            is_own_end = is_last and is_short and getattr(subject, "checkpoint", None) is None
             if may_end and (token in request.eos_token_ids or (is_own_end and token not in constraint.token_ids)):
                 context.exercised("ends")
                 return None

@@ -12,7 +12,7 @@ from specverify.core.capabilities import Capability
 from specverify.core.constraint import Arrows, Constraint
 from specverify.core.types import Request, Trace
 
-NUM_TOKENS = 12
+_NUM_TOKENS, _NUM_TOKENS_IF_SLOW = 12, 8
 _NUM_CLASSES = 3
 # Two words in each class at least: a class of one leaves nothing to choose.
 _FEWEST_WORDS = 2 * _NUM_CLASSES
@@ -66,7 +66,8 @@ def asked(subject: Any, context: CheckContext, plain: Sequence[Trace]) -> Asked:
         name: one for name, one in automata([word for word in words if word not in ends]).items()
         if can_end or all(one.transitions)
     }  # fmt: skip
-    num_tokens = min(NUM_TOKENS, evidence.new_tokens(subject))
+    is_slow = getattr(subject, "is_slow", False)
+    num_tokens = min(_NUM_TOKENS_IF_SLOW if is_slow else _NUM_TOKENS, evidence.new_tokens(subject))
     made: list[tuple[str, Request]] = []
 
     def ask(name: str, request: Request, label: str) -> None:
@@ -78,7 +79,6 @@ def asked(subject: Any, context: CheckContext, plain: Sequence[Trace]) -> Asked:
     names = list(known)
     free = evidence.standard_requests(subject, context, evidence.GREEDY)
     sampled = evidence.standard_requests(subject, context, evidence.SAMPLED)
-    is_slow = getattr(subject, "is_slow", False)
     # As many as there are automata at least, where there are fewer prompts.
     for number in range(len(names) if is_slow else max(len(names), len(free))):
         ask(names[number % len(names)], free[number % len(free)], f"{names[number % len(names)]}/")
