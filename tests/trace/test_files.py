@@ -160,8 +160,19 @@ def test_constraints_survive_and_older_files_have_none(file: Path, tmp_path: Pat
     write_traces(tmp_path / "kept.jsonl", [replace(trace(), request=replace(trace().request, constraint=constraint))])
 
     assert read_traces(tmp_path / "kept.jsonl").traces[0].request.constraint == constraint
-    assert "constraint" not in file.read_text()
+    assert '"constraint"' not in file.read_text()
     assert read_traces(file).traces[0].request.constraint is None
+
+
+def test_a_constraint_that_is_none_is_damage(tmp_path: Path) -> None:
+    """With file and line."""
+    constraint = Constraint(({4: 1}, {5: 0}), frozenset({0}))
+    path = tmp_path / "kept.jsonl"
+    write_traces(path, [replace(trace(), request=replace(trace().request, constraint=constraint))])
+    path.write_text(path.read_text().replace('"accepting":[0]', '"accepting":[7]'))
+
+    with pytest.raises(UsageError, match=r"line \d+ does not fit \(accepting has state 7"):
+        read_traces(path)
 
 
 def test_trace_without_steps_survives(tmp_path: Path) -> None:
