@@ -12,7 +12,7 @@ from specverify.core.capabilities import Capability
 from specverify.core.constraint import Arrows, Constraint
 from specverify.core.types import Request, Trace
 
-_NUM_TOKENS, _NUM_TOKENS_IF_SLOW = 12, 8
+_NUM_TOKENS = 12
 _NUM_CLASSES = 3
 # Two words in each class at least: a class of one leaves nothing to choose.
 _FEWEST_WORDS = 2 * _NUM_CLASSES
@@ -67,7 +67,7 @@ def asked(subject: Any, context: CheckContext, plain: Sequence[Trace]) -> Asked:
         if can_end or all(one.transitions)
     }  # fmt: skip
     is_slow = getattr(subject, "is_slow", False)
-    num_tokens = min(_NUM_TOKENS_IF_SLOW if is_slow else _NUM_TOKENS, evidence.new_tokens(subject))
+    num_tokens = min(_NUM_TOKENS, evidence.new_tokens(subject))
     made: list[tuple[str, Request]] = []
 
     def ask(name: str, request: Request, label: str) -> None:
