@@ -48,6 +48,7 @@ _MODULES = (
     "specverify.checks.activity",
     "specverify.checks.one_token_left",
     "specverify.checks.lasting",
+    "specverify.checks.grammar",
     "specverify.checks.self_report",
     "specverify.checks.log_probs",
     "specverify.checks.lossy",

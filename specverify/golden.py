@@ -18,6 +18,7 @@ from specverify.adapters.resolve import resolve_subjects
 from specverify.catalogue import all_checks
 from specverify.checks.registry import Check, CheckContext
 from specverify.core.capabilities import Capability
+from specverify.core.constraint import Constraint
 from specverify.core.crashes import subject_crashed
 from specverify.core.errors import SpecverifyError, SubjectCrashed, UsageError
 from specverify.core.outcomes import CheckResult, Finding, Kind, Outcome, Report, Table
@@ -34,7 +35,7 @@ __all__ = ["record", "replay", "replay_file", "trace_files"]
 DECISIONS_REPEAT = "golden.decisions-repeat"
 CLAIM = "Replaying a golden trace must repeat every decision."
 _SAMPLING = tuple(field.name for field in fields(SamplingParams))
-_REQUEST = ("prompt_token_ids", "max_new_tokens", "seed", "eos_token_ids", *_SAMPLING)
+_REQUEST = ("prompt_token_ids", "max_new_tokens", "seed", "eos_token_ids", "constraint", *_SAMPLING)
 # What a replay needs to see of an engine: nothing beyond the traces themselves.
 _TRACE_ONLY = frozenset(
     {
@@ -146,7 +147,15 @@ def _request(path: Path, number: int, given: Mapping[str, Any]) -> Request:
         seed=given.get("seed", 0),
         eos_token_ids=tuple(given.get("eos_token_ids", ())),
         request_id=str(number),
+        constraint=_constraint(path, number, given["constraint"]) if "constraint" in given else None,
     )
+
+
+def _constraint(path: Path, number: int, given: Any) -> Constraint:
+    try:
+        return Constraint.from_json(given)
+    except UsageError as error:
+        raise UsageError(f"{path}, request {number}: {error}") from error
 
 
 def _as_kept(trace: Trace) -> Trace:

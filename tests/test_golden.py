@@ -99,6 +99,18 @@ def test_what_was_recorded_before_an_engine_died_is_kept_and_named(tmp_path):
     assert (len(kept.traces), kept.is_complete) == (1, False)
 
 
+def test_a_constraint_of_a_recipe_is_kept_to_and_replayed(tmp_path):
+    """It is in the file, and the replay asks for it again."""
+    path = tmp_path / "constrained.toml"
+    path.write_text(RECIPE + "constraint = {transitions = [[[4, 1], [5, 1]], [[6, 0]]], accepting = [0]}\n")
+
+    file = record("tests.changed_engines:unchanged", path)
+
+    (trace,) = read_traces(file).traces
+    assert set(trace.token_ids[1::2]) == {6}
+    assert all(result.outcome is Outcome.PASSED for result in replay_file(file).results)
+
+
 def test_a_recorded_trace_is_judged_like_a_run():
     """Every check of traces that the file has evidence for is decided on it."""
     subject = recorded_subjects(GOLDEN / "sampled.trace.jsonl")[0]
@@ -119,6 +131,10 @@ def test_a_recorded_trace_is_judged_like_a_run():
         ("[[request]]\nmax_new_tokens = 3", "has no prompt_token_ids"),
         ("[[request]]\nprompt_token_ids = [1]\nmax_new_tokens = 3\ntop_q = 1", "top_q is unknown"),
         ("[engines]\nk = 3", "engines; a recipe has"),
+        (
+            "[[request]]\nprompt_token_ids = [1]\nmax_new_tokens = 3\nconstraint = {accepting = [0]}",
+            "request 0: a constraint is",
+        ),
         ("not toml", "is not TOML"),
     ],
 )

@@ -35,7 +35,7 @@ __all__ = ["MODES", "TransformersEngine"]
 
 _ALWAYS = (
     Capability.GENERATE, Capability.IN_PROCESS_RANDOMNESS, Capability.SCORE, Capability.SAMPLING, Capability.SEED,
-    Capability.STOP,
+    Capability.STOP, Capability.GRAMMAR,
 )  # fmt: skip
 
 
@@ -192,6 +192,9 @@ class TransformersEngine:
         config = self._config(request, speculate)
         if speculate and self.draft is not None:
             options["assistant_model"] = self.draft
+        if request.constraint is not None:
+            vocab_size = self.vocab_sizes["target"]
+            options["prefix_allowed_tokens_fn"] = asked.allowed_tokens(request, vocab_size)
         # These options are read from the drafting model's own config; an early exit's drafter is the target itself.
         asked.fix_draft_length(self.draft if self.draft is not None else self.target, self.num_draft_tokens)
         prompt = torch.tensor([request.prompt_token_ids], device=self.target.device)

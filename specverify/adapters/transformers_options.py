@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from specverify.core.errors import UsageError
-from specverify.core.types import SamplingParams
+from specverify.core.types import Request, SamplingParams
 
 MODES = ("assistant", "prompt-lookup", "early-exit")
 # Penalties of the servers that generate() has no option for.
@@ -50,6 +51,30 @@ def sampling_options(sampling: SamplingParams) -> dict[str, Any]:
         "top_p": sampling.top_p,
         "min_p": sampling.min_p or None,
     }
+
+
+def allowed_tokens(request: Request, vocab_size: int) -> Callable[[int, Any], Sequence[int]]:
+    """The request's constraint as prefix_allowed_tokens_fn of generate(): a function of prompt and output so far.
+
+    Behind a draft token that was not allowed every token is: generate() wants some, and drops what is there.
+    Raises UsageError where the output may be complete without an end token, which generate() cannot end then.
+    """
+    constraint = request.constraint
+    assert constraint is not None
+    if not request.eos_token_ids and not all(constraint.transitions):
+        raise UsageError(
+            f"request {request.request_id!r} has a constraint that can be complete, and no eos_token_ids; give one, "
+            "since transformers' generate() ends outputs by end tokens"
+        )
+    prompt_length = len(request.prompt_token_ids)
+    lists = [sorted(request.allowed_in(state)) for state in range(len(constraint.transitions))]
+    everything = range(vocab_size)
+
+    def allowed(batch_id: int, token_ids: Any) -> Sequence[int]:
+        state = constraint.state_after(token_ids[prompt_length:].tolist())
+        return list(everything) if state is None else lists[state]
+
+    return allowed
 
 
 def drafting_options(mode: str, num_draft_tokens: int, exit_layer: int | None, weight: float | None) -> dict[str, Any]:

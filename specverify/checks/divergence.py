@@ -70,12 +70,15 @@ def _tokens(divergence: Divergence) -> tuple[int | None, int | None]:
 
 
 def with_margins(divergence: Divergence, subject: Any, context: CheckContext) -> Divergence:
-    """With the margins of both tokens, where their probabilities are known."""
+    """With the margins of both tokens, where their probabilities are known; among allowed tokens where some are not."""
     prefix = divergence.off.token_ids[: divergence.token_index]
     request = divergence.off.request
     log_probs = noise.next_log_probs(subject, request.prompt_token_ids, prefix, request.sampling)
     if log_probs is None or None in _tokens(divergence):
         return divergence
+    allowed = request.allowed_after(prefix)
+    if allowed is not None:
+        log_probs = noise.only_allowed(log_probs, allowed)
     best = float(np.max(log_probs))
     margins = [best - float(log_probs[token]) for token in _tokens(divergence) if token is not None]
     return replace(divergence, on_margin=margins[0], off_margin=margins[1])

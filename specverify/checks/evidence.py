@@ -25,7 +25,7 @@ STANDARD_DRAFTERS = ("self", "anti", "alternating", "sometimes-empty")
 DEFAULT_NEW_TOKENS = 24
 NUM_PROMPTS = 6
 # Ids that mean something special in nearly every vocabulary are kept out of made-up prompts.
-_FIRST_WORD_ID = 4
+FIRST_WORD_ID = 4
 _LAST_WORD_ID = 31
 
 Value = TypeVar("Value")
@@ -77,7 +77,7 @@ def _made_up_prompts(subject: Any, context: CheckContext) -> Iterator[tuple[int,
     vocab_size = getattr(getattr(subject, "checkpoint", subject), "vocab_size", _LAST_WORD_ID + 1)
     for index in range(NUM_PROMPTS):
         # A vocabulary that is smaller than the special tokens of others has words only.
-        first = _FIRST_WORD_ID if vocab_size > _FIRST_WORD_ID + 1 else 0
+        first = FIRST_WORD_ID if vocab_size > FIRST_WORD_ID + 1 else 0
         words = generator.integers(first, min(int(vocab_size), _LAST_WORD_ID + 1), size=3 + index)
         prompt = tuple(int(word) for word in words)
         yield (1, *prompt, *prompt[:-1]) if index % 2 else (1, *prompt)

@@ -102,6 +102,14 @@ def next_log_probs(
     return None
 
 
+def only_allowed(log_probs: Array, allowed: Iterable[int]) -> Array:
+    """The same where a constraint allows the token, -inf elsewhere: up to a constant the law under it."""
+    kept = np.full_like(log_probs, -np.inf)
+    inside = [token for token in allowed if token < len(log_probs)]
+    kept[inside] = log_probs[inside]
+    return kept
+
+
 def log_softmax(logits: Array) -> Array:
     shifted = np.asarray(logits, dtype=np.float64) - np.max(logits)
     result: Array = shifted - np.log(np.exp(shifted).sum())

@@ -38,6 +38,7 @@ class Capability(enum.Enum):
     BATCH = "decodes several requests in one batch"
     SAMPLING = "honours temperature, top-k and top-p"
     PENALTIES = "honours repetition, presence and frequency penalties"
+    GRAMMAR = "keeps outputs to a constraint (an automaton over token ids)"
     STOP = "honours end-of-sequence token ids"
     LOSSY_BY_DESIGN = "declares itself lossy by design, and says why"
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from specverify.core.capabilities import Capability
+from specverify.core.constraint import Constraint
+from specverify.core.errors import UsageError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,7 +46,11 @@ class SamplingParams:
 
 @dataclass(frozen=True)
 class Request:
-    """One prompt to continue."""
+    """One prompt to continue.
+
+    constraint: what the output must look like; end tokens may come where it accepts, and are no part of it.
+    Raises UsageError where an end token is one of the constraint's tokens.
+    """
 
     prompt_token_ids: tuple[int, ...]
     max_new_tokens: int
@@ -52,6 +58,33 @@ class Request:
     seed: int | None = None
     eos_token_ids: tuple[int, ...] = ()
     request_id: str = "0"
+    constraint: Constraint | None = None
+
+    def __post_init__(self) -> None:
+        if self.constraint is not None and (both := self.constraint.token_ids & {*self.eos_token_ids}):
+            raise UsageError(
+                f"token {min(both)} is an end token of request {self.request_id!r} and a token of its constraint; "
+                "give it one meaning"
+            )
+
+    def allowed_after(self, output_token_ids: Sequence[int]) -> frozenset[int] | None:
+        """The token ids that may follow these new tokens, end tokens among them; None where any token may.
+
+        Any may without a constraint, and behind a token that was not allowed: no output has anything there. The set is
+        empty where the output is complete and the request has no end tokens: then the output has ended.
+        """
+        if self.constraint is None:
+            return None
+        state = self.constraint.state_after(output_token_ids)
+        if state is None:
+            return None
+        return self.allowed_in(state)
+
+    def allowed_in(self, state: int) -> frozenset[int]:
+        """The token ids that may follow in this state of the constraint, end tokens among them."""
+        assert self.constraint is not None
+        allowed = self.constraint.allowed(state)
+        return allowed.union(self.eos_token_ids) if state in self.constraint.accepting else allowed
 
 
 @dataclass(frozen=True)
@@ -178,6 +211,7 @@ class Engine(Subject, Protocol):
     """An engine adapter: one small object. Further methods are unlocked by the capabilities it declares.
 
     LOGPROBS         nothing to call: Trace.log_probs, with speculation on and off
+    GRAMMAR          nothing to call: Request.constraint is kept to; Request.allowed_after says what may come next
     SCORE            score(prompt_token_ids, token_ids) -> [tokens, vocab] log-probabilities (temperature 1)
     DRAFT_SCORE      draft_scores(token_ids, draft_token_ids) -> [draft + 1, vocab] log-probabilities (temperature 1) of
                      the drafter, before each draft token and after the last; nothing of earlier steps may be used

@@ -74,6 +74,10 @@ class MixesDraftIn(ReferenceEngine):
         if drafts.probs is None or drafts.width == 0:
             return law
         mixed = 0.7 * law[:, :-1] + 0.3 * drafts.probs.to(law.dtype)
+        if batch.has_constraints:
+            # A lossy law keeps to a constraint all the same.
+            mixed = mixed * self.allowed_along(batch, drafts)[:, :-1]
+            mixed = mixed / mixed.sum(dim=-1, keepdim=True)
         is_warm = torch.tensor([not r.request.sampling.is_greedy for r in batch.running], device=law.device)
         is_mixed = drafts.is_real()[:, :, None] & is_warm[:, None, None]
         return torch.cat([torch.where(is_mixed, mixed, law[:, :-1]), law[:, -1:]], dim=1)

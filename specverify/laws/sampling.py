@@ -1,4 +1,4 @@
-"""From logits to the law that a token is drawn from: penalties, temperature, top-k, top-p, min-p."""
+"""From logits to the law that a token is drawn from: constraints, penalties, temperature, top-k, top-p, min-p."""
 
 from __future__ import annotations
 
@@ -17,10 +17,17 @@ def law_from_logits(
     *,
     prompt_token_ids: Sequence[int] = (),
     output_token_ids: Sequence[int] = (),
+    is_allowed: ArrayLike | None = None,
 ) -> NDArray[np.float64]:
     """The law of the next token, float64 [..., vocab]. Same arguments as processed_logits."""
     return softmax(
-        processed_logits(logits, sampling, prompt_token_ids=prompt_token_ids, output_token_ids=output_token_ids)
+        processed_logits(
+            logits,
+            sampling,
+            prompt_token_ids=prompt_token_ids,
+            output_token_ids=output_token_ids,
+            is_allowed=is_allowed,
+        )
     )
 
 
@@ -43,14 +50,17 @@ def processed_logits(
     *,
     prompt_token_ids: Sequence[int] = (),
     output_token_ids: Sequence[int] = (),
+    is_allowed: ArrayLike | None = None,
 ) -> NDArray[np.float64]:
     """Logits after all sampling parameters, float64 [..., vocab]; removed tokens are -inf.
 
     Order as in transformers' generate: penalties, temperature, top-k, top-p, min-p. Several rows share one history.
+    is_allowed: [vocab], or [..., vocab] for rows that differ: False for tokens that a constraint forbids. Their logits
+    are -inf before everything else, so that filters count, and keep, allowed tokens only.
     Temperature 0 leaves one token, the likeliest after penalties; on a tie the lowest id.
     -inf is a legal logit (a masked token); NaN and +inf raise UsageError, as do parameters out of range.
     """
-    values = _checked_logits(logits)
+    values = _checked_logits(logits if is_allowed is None else allowed_logits(logits, is_allowed))
     _check_parameters(sampling)
     values = penalised_logits(values, sampling, prompt_token_ids, output_token_ids)
     if sampling.is_greedy:
@@ -71,6 +81,12 @@ def softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
     weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
     probs: NDArray[np.float64] = weights / weights.sum(axis=-1, keepdims=True)
     return probs
+
+
+def allowed_logits(logits: ArrayLike, is_allowed: ArrayLike) -> NDArray[np.float64]:
+    """The logits, -inf where is_allowed is False: the law under a constraint is the one of these."""
+    masked: NDArray[np.float64] = np.where(np.asarray(is_allowed, dtype=bool), logits, -np.inf)
+    return masked
 
 
 def penalised_logits(

@@ -22,6 +22,7 @@ _ALWAYS = frozenset(
         Capability.BATCH,
         Capability.SAMPLING,
         Capability.PENALTIES,
+        Capability.GRAMMAR,
         Capability.STOP,
     }
 )

@@ -20,7 +20,8 @@ MANY_ROWS = 128
 class RunningRequest:
     """One request on its way. token_ids: prompt, then everything committed so far.
 
-    log_probs: of the committed new tokens, or None where they are not recorded.
+    log_probs: of the committed new tokens, or None where they are not recorded. allowed_table: which tokens may come in
+    each state of its constraint, once that was asked for.
     """
 
     request: Request
@@ -30,6 +31,7 @@ class RunningRequest:
     steps: list[Step] = field(default_factory=list)
     log_probs: list[float] | None = None
     finish_reason: str = ""
+    allowed_table: Tensor | None = None
     prompt_length: int = field(init=False)
     most_tokens: int = field(init=False)
 
@@ -60,6 +62,7 @@ class Batch:
         self.device = device
         self.streams = [r.streams for r in self.running]
         self.sampling = SamplingRows([r.request.sampling for r in self.running], device)
+        self.has_constraints = any(r.request.constraint is not None for r in self.running)
 
     @property
     def num_rows(self) -> int:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specverify.reference.batch import RunningRequest
+from specverify.reference.constraining import Constraining
 
 
-class Committing:
+class Committing(Constraining):
     """The part of the engine that lets texts grow and end. It holds no state."""
 
     def emitted_tokens(self, draft_token_ids: Sequence[int], num_accepted: int, final_token_id: int) -> list[int]:
@@ -22,8 +23,14 @@ class Committing:
         kept = self.cut_at_limit(running, emitted)
         ends = running.request.eos_token_ids
         at_end = self.cut_at_eos(running, kept) if ends else kept
+        completion = None
+        if running.request.constraint is not None:
+            completion = self.completion(running, at_end)
+            at_end = at_end[:completion]
         if at_end and at_end[-1] in ends:
             running.finish_reason = "eos"
+        elif completion is not None:
+            running.finish_reason = "constraint"
         elif len(at_end) >= running.num_remaining:
             running.finish_reason = "length"
         running.token_ids.extend(at_end)

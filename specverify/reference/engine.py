@@ -164,7 +164,8 @@ class ReferenceEngine(Committing, Reporting, RollingBack):
 
     def draw_plainly(self, batch: Batch, logits: Tensor) -> None:
         """Draws and commits one token per row from logits [rows, 1, vocab]."""
-        law = batch.sampling.law(logits, batch.token_counts())[:, 0]
+        is_allowed = self.allowed_next(batch) if batch.has_constraints else None
+        law = batch.sampling.law(logits, batch.token_counts(), is_allowed=is_allowed)[:, 0]
         drawn = zip(batch.running, batch.draw(law).tolist(), strict=True)
         kept = [self.commit(running, [token_id]) for running, token_id in drawn]
         if self.recorder.record_log_probs:
@@ -213,13 +214,14 @@ class ReferenceEngine(Committing, Reporting, RollingBack):
     def target_law(self, batch: Batch, logits: Tensor, drafts: Drafts) -> Tensor:
         """The target's laws [rows, k + 1, vocab] under each request's sampling parameters.
 
-        Penalties at position i have seen the draft tokens before i, as they would in plain decoding.
+        Penalties and constraints at position i have seen the draft tokens before i, as they would in plain decoding.
         """
+        is_allowed = self.allowed_along(batch, drafts) if batch.has_constraints else None
         counts = batch.token_counts()
         if counts is None:
-            return batch.sampling.law(logits)
+            return batch.sampling.law(logits, is_allowed=is_allowed)
         is_ancestor = None if drafts.parents is None else ancestors(drafts.parents)
-        return batch.sampling.law(logits, counts, counts.along(drafts.token_ids, is_ancestor))
+        return batch.sampling.law(logits, counts, counts.along(drafts.token_ids, is_ancestor), is_allowed)
 
     def choose_verifier(self, batch: Batch, drafts: Drafts) -> Verifier:
         if self.verifier is not None:

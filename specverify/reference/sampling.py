@@ -60,13 +60,22 @@ class SamplingRows:
         self._has_min_p = any(p.min_p > 0.0 for p in params)
         self._columns: dict[str, Tensor] = {}
 
-    def law(self, logits: Tensor, counts: TokenCounts | None = None, in_output: Tensor | None = None) -> Tensor:
+    def law(
+        self,
+        logits: Tensor,
+        counts: TokenCounts | None = None,
+        in_output: Tensor | None = None,
+        is_allowed: Tensor | None = None,
+    ) -> Tensor:
         """Laws [rows, n, vocab] for logits [rows, n, vocab], in float64 for float64 logits and else in float32.
 
         counts: needed where a row has penalties. in_output: output counts per position [rows, n, vocab], where the
-        positions do not share one history. Order as in transformers: penalties, temperature, top-k, top-p, min-p.
+        positions do not share one history. is_allowed: [rows, n, vocab], False for what a constraint forbids. Order:
+        constraints, then as in transformers penalties, temperature, top-k, top-p, min-p.
         """
         values = logits.to(torch.float64 if logits.dtype == torch.float64 else torch.float32)
+        if is_allowed is not None:
+            values = values.masked_fill(~is_allowed, -torch.inf)
         if counts is not None and self.has_penalties:
             values = self._penalised(values, counts, counts.in_output[:, None] if in_output is None else in_output)
         if self.is_greedy:

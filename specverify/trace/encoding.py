@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from specverify.core.constraint import Constraint
 from specverify.core.types import Request, SamplingParams, Step, Trace
 
 # Laws of small vocabularies are written as numbers, so that a golden trace can be read and its changes reviewed.
@@ -41,6 +42,7 @@ def encode_request(trace: Trace) -> dict[str, Any]:
         "eos_token_ids": _ints(request.eos_token_ids),
         "sampling": asdict(request.sampling),
         "speculated": trace.speculated,
+        **({} if request.constraint is None else {"constraint": request.constraint.to_json()}),
     }
 
 
@@ -82,6 +84,8 @@ def decode_trace(request: Mapping[str, Any], steps: Sequence[Step], result: Mapp
         seed=request["seed"],
         eos_token_ids=tuple(request["eos_token_ids"]),
         request_id=request["request_id"],
+        # Files written before there were constraints have none.
+        constraint=Constraint.from_json(request["constraint"]) if "constraint" in request else None,
     )
     if result is None:
         known = tuple(token for step in steps for token in step.token_ids)

@@ -209,7 +209,7 @@ class _Reader:
             return decode()
         except KeyError as error:
             raise UsageError(f"{self.path} is damaged: line {number} lacks {error}; record it again") from error
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, UsageError) as error:
             raise UsageError(
                 f"{self.path} is damaged: line {number} does not fit ({error}); record it again"
             ) from error

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from specverify.core.capabilities import Capability
+from specverify.core.constraint import Constraint
 from specverify.core.errors import UsageError
 from specverify.core.types import Request, SamplingParams, Trace
 from specverify.exact.law import enumerate_law
@@ -124,6 +125,36 @@ def test_log_probabilities_are_asked_for_where_laws_are_recorded(engines, pair: 
     assert traces[0].log_probs is not None
     assert traces[1].log_probs is None
     assert Capability.LOGPROBS in loud.capabilities - silent.capabilities
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SamplingParams(temperature=0.7, top_k=5)], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("mode", MODES)
+def test_constraints_are_kept(engines, pair: ProbePair, mode: str, sampling: SamplingParams) -> None:
+    """With speculation and without; greedily the two give one text."""
+    classes = [range(first, 32, 3) for first in (4, 5, 6)]
+    constraint = Constraint(
+        tuple(tuple((word, (number + 1) % 3) for word in one) for number, one in enumerate(classes)), frozenset({2})
+    )
+
+    on, off = (
+        run(engines[mode], prompt_for(pair, mode), sampling, speculate=speculate, constraint=constraint)
+        for speculate in (True, False)
+    )
+
+    assert all(constraint.state_after(trace.token_ids) is not None for trace in (on, off))
+    assert len(on.token_ids) == NEW_TOKENS
+    assert not sampling.is_greedy or on.token_ids == off.token_ids
+
+
+def test_a_constraint_that_can_be_complete_needs_an_end_token(engines, pair: ProbePair) -> None:
+    """generate() ends outputs by nothing else; with one, the output ends."""
+    constraint = Constraint(({4: 1, 5: 1}, {6: 2}, {}), frozenset({2}))
+    prompt = pair.prompts[2]
+
+    with pytest.raises(UsageError, match="can be complete, and no eos_token_ids"):
+        run(engines["assistant"], prompt, GREEDY, constraint=constraint)
+    trace = run(engines["assistant"], prompt, GREEDY, constraint=constraint, eos_token_ids=(pair.eos_token_id,))
+    assert trace.token_ids[1:] == (6, pair.eos_token_id)
 
 
 @pytest.mark.parametrize("mode", MODES)

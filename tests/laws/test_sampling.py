@@ -123,3 +123,24 @@ def test_a_seen_token_outside_the_vocabulary_is_refused():
     """A history from another tokenizer is named, not wrapped around."""
     with pytest.raises(UsageError, match=r"output_token_ids\[0\] is 9"):
         law(output=[9], presence_penalty=1.0)
+
+
+def test_forbidden_tokens_are_gone_before_everything_else():
+    """Filters count allowed tokens only, and greedy takes the best of them."""
+    allowed = [False, True, True, True]
+
+    def constrained(**parameters):
+        return law_from_logits(LOGITS, SamplingParams(**parameters), is_allowed=allowed)
+
+    np.testing.assert_allclose(np.array([0, 3, 2, 1]) / 6, constrained())
+    np.testing.assert_allclose(np.array([0, 3, 2, 0]) / 5, constrained(top_k=2))
+    np.testing.assert_array_equal([0.0, 1.0, 0.0, 0.0], constrained(temperature=0.0))
+
+
+def test_rows_may_allow_different_tokens():
+    """And one that allows none is refused."""
+    rows = law_from_logits([LOGITS, LOGITS], SamplingParams(), is_allowed=np.eye(4, dtype=bool)[[2, 0]])
+
+    np.testing.assert_array_equal(np.eye(4)[[2, 0]], rows)
+    with pytest.raises(UsageError, match="-inf everywhere"):
+        law_from_logits(LOGITS, SamplingParams(), is_allowed=[False] * 4)

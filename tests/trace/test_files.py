@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from specverify.core.constraint import Constraint
 from specverify.core.errors import UsageError
 from specverify.core.types import Request, SamplingParams, Step, Trace
 from specverify.trace import TraceWriter, compare, read_traces, write_traces
@@ -151,6 +152,27 @@ def test_files_without_log_probabilities_are_read(file: Path, tmp_path: Path) ->
     assert '"log_probs"' in file.read_text()
     assert '"log_probs"' not in (tmp_path / "none.jsonl").read_text()
     assert read_traces(tmp_path / "none.jsonl").traces[0].log_probs is None
+
+
+def test_constraints_survive_and_older_files_have_none(file: Path, tmp_path: Path) -> None:
+    """A file without constraints looks as it did before there were any."""
+    constraint = Constraint(({4: 1}, {5: 0}), frozenset({0}))
+    write_traces(tmp_path / "kept.jsonl", [replace(trace(), request=replace(trace().request, constraint=constraint))])
+
+    assert read_traces(tmp_path / "kept.jsonl").traces[0].request.constraint == constraint
+    assert '"constraint"' not in file.read_text()
+    assert read_traces(file).traces[0].request.constraint is None
+
+
+def test_a_constraint_that_is_none_is_damage(tmp_path: Path) -> None:
+    """With file and line."""
+    constraint = Constraint(({4: 1}, {5: 0}), frozenset({0}))
+    path = tmp_path / "kept.jsonl"
+    write_traces(path, [replace(trace(), request=replace(trace().request, constraint=constraint))])
+    path.write_text(path.read_text().replace('"accepting":[0]', '"accepting":[7]'))
+
+    with pytest.raises(UsageError, match=r"line \d+ does not fit \(accepting has state 7"):
+        read_traces(path)
 
 
 def test_trace_without_steps_survives(tmp_path: Path) -> None:
