@@ -102,16 +102,14 @@ class _DraftsLessUnderLoad(ReferenceEngine):
 
 
 class OwnSampling:
-    """The draft model draws at temperature .6 from its eight likeliest tokens, whatever the request asks for."""
+    """The draft model draws at temperature .6 from its eight likeliest tokens, however a sampled request is sampled."""
 
     declared = SamplingParams(temperature=0.6, top_k=8)
 
     def draft_law(self, batch: Batch, logits: Tensor, counts: TokenCounts | None, index: int, num: int) -> Tensor:
-        law: Tensor = super().draft_law(batch, logits, counts, index, num)  # type: ignore[misc]
-        if batch.sampling.is_greedy:
-            return law
-        own = SamplingRows([self.declared] * batch.num_rows, batch.device)
-        return own.law(logits[:, None])[:, 0].to(law.dtype)
+        asked = [running.request.sampling for running in batch.running]
+        own = SamplingRows([one if one.is_greedy else self.declared for one in asked], batch.device)
+        return own.law(logits[:, None])[:, 0].to(logits.dtype)
 
 
 def _subject(name: str, sentence: str, **options: Any) -> CorrectSubject:
