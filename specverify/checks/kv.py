@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from specverify.checks import evidence, kv_story, places, wording
-from specverify.checks.long_runs import long_runs
+from specverify.checks.long_runs import standard_then_long
 from specverify.checks.places import Place
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
 from specverify.core.capabilities import Capability
@@ -60,15 +60,20 @@ def draft_rows_dropped(subject: Any, context: CheckContext) -> Iterator[Finding]
 
 
 def _wrong_lengths(subject: Any, context: CheckContext, model: Model) -> Iterator[Finding]:
-    judged = [
-        place
-        for place in places.all_places((*evidence.speculated_runs(subject, context), *long_runs(subject, context)))
-        if length_after(place.step, model) is not None and not place.step.is_truncated
-    ]
+    judged: list[Place] = []
+    wrong: list[Place] = []
+    for runs in standard_then_long(subject, context):
+        judged += [
+            place
+            for place in places.all_places(runs)
+            if length_after(place.step, model) is not None and not place.step.is_truncated
+        ]
+        wrong = [place for place in judged if not _is_allowed(place, model)]
+        if wrong:
+            break
     if not judged:
         raise Inconclusive(f"no step reports the rows of a {model} cache: {_no_cache(model)}")
     places.count_steps(context, judged)
-    wrong = [place for place in judged if not _is_allowed(place, model)]
     if wrong:
         plain = None if evidence.is_recorded(subject) else evidence.plain_run(subject, context)
         yield _length_finding(wrong, judged, model, plain)

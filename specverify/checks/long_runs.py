@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from specverify.checks import ambient, evidence
@@ -37,6 +37,15 @@ def long_runs(subject: Any, context: CheckContext) -> tuple[Run, ...]:
         _run(subject, context, "self", SAMPLED, _LONG),
         _run(subject, context, "anti", GREEDY, _SEAMS, shows_rows=True),
     )
+
+
+def standard_then_long(subject: Any, context: CheckContext) -> Iterator[tuple[Run, ...]]:
+    """Standard greedy runs with speculation on, then sampled ones, then long ones: made when asked for, since most bugs
+    show before.
+    """
+    yield evidence.greedy_runs(subject, context)
+    yield evidence.sampled_runs(subject, context)
+    yield long_runs(subject, context)
 
 
 def num_positions(subject: Any) -> int:

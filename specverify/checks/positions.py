@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from specverify.checks import evidence, kv, places, tree_shape, wording
-from specverify.checks.long_runs import long_runs
+from specverify.checks import kv, places, tree_shape, wording
+from specverify.checks.long_runs import standard_then_long
 from specverify.checks.places import Place
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
 from specverify.core.capabilities import Capability
@@ -51,16 +51,19 @@ def drafted_tokens(subject: Any, context: CheckContext) -> Iterator[Finding]:
     """
     wrong: list[_Wrong] = []
     judged: list[Place] = []
-    for place in places.all_places((*evidence.speculated_runs(subject, context), *long_runs(subject, context))):
-        target, draft = place.step.target_positions, place.step.draft_positions
-        if (target is None and draft is None) or tree_shape.is_tree(place.step):
-            continue  # positions.tree-by-depth judges trees
-        judged.append(place)
-        if target is not None:
-            wrong += _wrong_target(place, tuple(target))
-        if draft is not None and place.step.num_draft_tokens and len(draft):
-            context.exercised("draft-position-steps")
-            wrong += _wrong_draft(place, tuple(draft))
+    for runs in standard_then_long(subject, context):
+        for place in places.all_places(runs):
+            target, draft = place.step.target_positions, place.step.draft_positions
+            if (target is None and draft is None) or tree_shape.is_tree(place.step):
+                continue  # positions.tree-by-depth judges trees
+            judged.append(place)
+            if target is not None:
+                wrong += _wrong_target(place, tuple(target))
+            if draft is not None and place.step.num_draft_tokens and len(draft):
+                context.exercised("draft-position-steps")
+                wrong += _wrong_draft(place, tuple(draft))
+        if wrong:
+            break
     if not judged:
         raise Inconclusive("no step with a chain of draft tokens, or with none, reports positions")
     places.count_steps(context, judged)

@@ -78,7 +78,11 @@ def _with_special_seeds(requests: Sequence[Request]) -> list[Request]:
 
 
 def _solo(subject: Any, request: Request) -> Trace:
-    return evidence.generate(subject, [request], speculate=True)[0]
+    return _together(subject, [request])[0]
+
+
+def _together(subject: Any, requests: Sequence[Request]) -> tuple[Trace, ...]:
+    return evidence.generate(evidence.quiet(subject), requests, speculate=True)
 
 
 def _in_company(
@@ -86,14 +90,14 @@ def _in_company(
 ) -> list[Broken]:
     if not company.is_exact_enough(subject):
         return []
-    together = evidence.generate(subject, requests, speculate=True)
+    together = _together(subject, requests)
     mixed = [replace(r, seed=None) if index % 2 else r for index, r in enumerate(requests)]
-    beside_unseeded = evidence.generate(subject, mixed, speculate=True)
-    again = evidence.generate(subject, mixed, speculate=True)
+    beside_unseeded = _together(subject, mixed)
+    again = _together(subject, mixed)
     # Neighbours that are sampled otherwise, one of them in the first row.
     differing = [r if index % 2 else replace(r, sampling=_OTHERWISE) for index, r in enumerate(requests)]
     can_sample = Capability.SAMPLING in subject.capabilities
-    beside_others = evidence.generate(subject, differing, speculate=True) if can_sample else alone
+    beside_others = _together(subject, differing) if can_sample else alone
     kinds = (
         ("in one batch with the others", list(zip(alone, together, strict=True))),
         ("in one batch, where some rows have no draft", _without_drafts(subject, requests)),
@@ -114,9 +118,9 @@ def _without_drafts(subject: Any, requests: Sequence[Request]) -> list[tuple[Tra
     """Alone and together with the drafter that drafts nothing now and then; nothing where it cannot be put in."""
     if Capability.SCRIPTED_PROPOSER not in subject.capabilities:
         return []
-    engine = evidence.with_drafter(evidence.quiet(subject), "sometimes-empty")
-    together = evidence.generate(engine, requests, speculate=True)
-    return list(zip([_solo(engine, request) for request in requests], together, strict=True))
+    engine = evidence.with_drafter(subject, "sometimes-empty")
+    together = _together(engine, requests)
+    return list(zip([_solo(engine, request) for request in requests[::2]], together[::2], strict=True))
 
 
 def _repeat_finding(broken: Sequence[Broken], num_tried: int) -> Finding:

@@ -102,9 +102,9 @@ class _DraftsLessUnderLoad(ReferenceEngine):
 
 
 class OwnSampling:
-    """The draft model draws at temperature .6 from its eight likeliest tokens, however a sampled request is sampled."""
+    """The draft model draws at temperature .6 from its three likeliest tokens, however a sampled request is sampled."""
 
-    declared = SamplingParams(temperature=0.6, top_k=8)
+    declared = SamplingParams(temperature=0.6, top_k=3)
 
     def draft_law(self, batch: Batch, logits: Tensor, counts: TokenCounts | None, index: int, num: int) -> Tensor:
         asked = [running.request.sampling for running in batch.running]

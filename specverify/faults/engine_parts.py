@@ -31,16 +31,20 @@ _NARROW = SamplingParams(top_k=2)
 
 def probe_engine(
     name: str, *, proposer: str = "draft-model", parts: Parts = _WHOLE, every_option: bool = True,
-    more_options: bool = False, **options: Any,
+    more_options: bool = False, only_option: str | None = None, **options: Any,
 ) -> ReferenceSubject:  # fmt: skip
     """The reference engine on the default probe pair, asked in the scenarios that every engine specimen is asked in.
 
     every_option: enumerate a call for each sampling option, not only one. more_options: for min-p and for all options
-    together instead.
+    together instead. only_option: for this option alone.
     """
     pair = default_probe()
     options.setdefault("num_draft_tokens", NUM_DRAFT_TOKENS)
-    options.setdefault("own_scenarios", scenarios(pair, proposer, every_option=every_option, more_options=more_options))
+    if "own_scenarios" not in options:
+        asked = scenarios(pair, proposer, every_option=every_option, more_options=more_options)
+        options["own_scenarios"] = tuple(
+            one for one in asked if only_option in (None, one.option) or one.purpose is not Purpose.EXACT
+        )
     return reference_subject(pair, name=name, proposer=proposer, parts=parts, **options)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from specverify.core.scenario import EOS_OPTION
 from specverify.core.types import SamplingParams
 from specverify.faults.engine_parts import Planted
 from specverify.reference.batch import Batch
@@ -24,7 +25,7 @@ plant = Planted()
 _CERTAIN = 2.0
 
 
-@plant("bonus-row-off-by-one", "mlc-ai/mlc-llm#2949")
+@plant("bonus-row-off-by-one", "mlc-ai/mlc-llm#2949", only_option="")
 class _BonusRowBefore(ReferenceEngine):
     """The bonus token is drawn from the row before the last draft token."""
 
@@ -65,7 +66,7 @@ class _RatioTooLarge(RejectionVerifier):
         return 1.1 * super().acceptance_ratios(drafts, draft_probs, target_probs)
 
 
-@plant("lossy-mixture", "huggingface/transformers, assistant_ensemble_weight=0.7 (a documented lossy option)")
+@plant("lossy-mixture", "huggingface/transformers, assistant_ensemble_weight=0.7", only_option="temperature")
 class MixesDraftIn(ReferenceEngine):
     """Verified positions follow seven tenths target, three tenths draft, and nobody says so."""
 
@@ -94,7 +95,7 @@ class _VerifiesUnprocessed(ReferenceEngine):
         return torch.cat([logits[:, :-1].to(law.dtype).softmax(dim=-1), law[:, -1:]], dim=1)
 
 
-@plant("sampling-filter-only-on-bonus", "vllm-project/vllm#42802")
+@plant("sampling-filter-only-on-bonus", "vllm-project/vllm#42802", only_option="top_p")
 class _FilterOnlyOnBonus(ReferenceEngine):
     """Top-p and min-p are skipped at verified positions."""
 
@@ -120,7 +121,12 @@ class _MinPIgnored(ReferenceEngine):
         return SamplingRows(params, batch.device).law(logits, counts, seen)
 
 
-@plant("sampling-temperature-capped", "huggingface/transformers#47932 (above 1)", more_options=True)
+@plant(
+    "sampling-temperature-capped",
+    "huggingface/transformers#47932 (above 1)",
+    more_options=True,
+    only_option="frequency_penalty",
+)
 class _TemperatureCapped(ReferenceEngine):
     """Temperatures above 1 are taken for 1 at verified positions."""
 
@@ -132,7 +138,7 @@ class _TemperatureCapped(ReferenceEngine):
         return SamplingRows(params, batch.device).law(logits, counts, seen)
 
 
-@plant("sampling-penalties-ignored", "vllm-project/vllm#18902")
+@plant("sampling-penalties-ignored", "vllm-project/vllm#18902", only_option="repetition_penalty")
 class _PenaltiesIgnored(ReferenceEngine):
     """With speculation on, penalties have no effect."""
 
@@ -140,7 +146,7 @@ class _PenaltiesIgnored(ReferenceEngine):
         return batch.sampling.law(logits)
 
 
-@plant("penalties-see-rejected-drafts", "ml-explore/mlx-examples#1291")
+@plant("penalties-see-rejected-drafts", "ml-explore/mlx-examples#1291", only_option="repetition_penalty")
 class _PenaltiesSeeRejected(ReferenceEngine):
     """Penalties count draft tokens that were rejected."""
 
@@ -165,7 +171,7 @@ class _GreedyWhenSpeculating(ReferenceEngine):
         return torch.zeros_like(law).scatter_(-1, law.argmax(dim=-1, keepdim=True), 1.0)
 
 
-@plant("target-law-softmaxed-twice", "vllm-project/vllm-ascend#6685")
+@plant("target-law-softmaxed-twice", "vllm-project/vllm-ascend#6685", only_option=EOS_OPTION)
 class _SoftmaxTwice(ReferenceEngine):
     """Target probabilities go through softmax again."""
 

@@ -72,7 +72,7 @@ def test_undeclared_it_is_undecided_and_told_what_to_declare(undeclared, check_i
     result = next(one for one in undeclared if one.check_id == check_id)
 
     assert result.outcome is Outcome.INCONCLUSIVE
-    assert "draft_sampling = SamplingParams(temperature=0.6, top_k=8)" in result.reason
+    assert "draft_sampling = SamplingParams(temperature=0.6, top_k=3)" in result.reason
 
 
 @pytest.mark.parametrize("check_id", CHECKS)
