@@ -31,9 +31,9 @@ _FAULT_MODULES = (
 )
 # Statistical checks of all subjects together; fixed, so that a selected part is judged like the whole.
 _ALPHA = 1e-9
-# Correct engines are sampled less, because a user waits for all of them: their checks at effort 1, and at a quarter
+# Correct subjects are sampled less, because a user waits for all of them: their checks at effort 1, and at a quarter
 # over hundreds of seeds, are in benchmarks/false_alarms.md.
-_ENGINE_EFFORT = 0.06
+_ENGINE_EFFORT, _FUNCTION_EFFORT = 0.06, 0.25
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,9 @@ def run_trial(one: Fault | CorrectSubject, seed: int = 0) -> Trial:
     if not ids:
         return _trial(one, {}, {}, 0.0)
     subject = subject_of(one)
-    effort = _ENGINE_EFFORT if not is_fault and Capability.GENERATE in subject.capabilities else 1.0
+    effort = 1.0
+    if not is_fault:
+        effort = _ENGINE_EFFORT if Capability.GENERATE in subject.capabilities else _FUNCTION_EFFORT
     report = run_checks(subject, ids=ids, seed=seed, alpha=_ALPHA, effort=effort)
     outcomes = {result.check_id: result.outcome for result in report.results}
     reasons = {result.check_id: _reason(result) for result in report.results}

@@ -23,6 +23,8 @@ from specverify.reference.verifiers import RejectionVerifier, Verifier
 NUM_DRAFT_TOKENS = 2
 _WHOLE = Parts()
 _STREAM_TOKENS = 48
+# Of the standard runs: a third less than usual, for the self-test makes them hundreds of times.
+_STANDARD_TOKENS = 16
 # Prefill's token, two draft tokens and a bonus token, or a rejection and what follows it.
 _EXACT_TOKENS = 4
 _EXACT_OPTION_TOKENS = 3
@@ -40,6 +42,7 @@ def probe_engine(
     """
     pair = default_probe()
     options.setdefault("num_draft_tokens", NUM_DRAFT_TOKENS)
+    options.setdefault("max_new_tokens", _STANDARD_TOKENS)
     if "own_scenarios" not in options:
         asked = scenarios(pair, proposer, every_option=every_option, more_options=more_options)
         options["own_scenarios"] = tuple(
