@@ -37,7 +37,7 @@ from specverify.checks.registry import Check
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import CheckResult, Kind, Outcome
 from specverify.core.randomness import Streams
-from specverify.faults.engine_parts import DeclaredLossy, OwnDrafterOnly
+from specverify.faults.engine_parts import DeclaredLossy, DeclaresDraftSampling, OwnDrafterOnly
 from specverify.faults.fault import CorrectSubject
 from specverify.runner import num_statistical, run_checks
 from specverify.selftest import specimens
@@ -83,6 +83,8 @@ def made(name: str, seed: int) -> Any:
         return DeclaredLossy(inner, reason=subject.lossy_by_design, distance=subject.lossy_distance)
     if isinstance(subject, OwnDrafterOnly):
         return OwnDrafterOnly(with_prompts(subject._subject, seed))
+    if isinstance(subject, DeclaresDraftSampling):
+        return DeclaresDraftSampling(with_prompts(subject._subject, seed), subject.draft_sampling)
     return with_prompts(subject, seed)
 
 

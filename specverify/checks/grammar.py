@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from specverify.checks import ambient, evidence, noise, places, wording
+from specverify.checks.calls import generate_in_calls
 from specverify.checks.divergence import Divergence, bugs_among, finding_of, first_divergence, with_margins
 from specverify.checks.evidence import GREEDY, Run
 from specverify.checks.grammar_automata import Asked, asked
@@ -14,7 +15,7 @@ from specverify.checks.grammar_findings import Breach, breach_finding, company_f
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind
-from specverify.core.types import Request, Trace
+from specverify.core.types import Trace
 
 # Of the requests that run together, these many alone too: one of each automaton.
 _NUM_ALONE = 4
@@ -52,7 +53,7 @@ def outputs_conform(subject: Any, context: CheckContext) -> Iterator[Finding]:
     with ambient.repeatable(subject, context, "grammar"):
         free = evidence.plain_run(subject, context).traces
         wanted = asked(subject, context, free)
-        off = Run("", GREEDY, _generated(subject, wanted.requests, speculate=False), subject)
+        off = Run("", GREEDY, generate_in_calls(evidence.quiet(subject), wanted.requests, speculate=False), subject)
         runs = list(_speculated(subject, wanted))
     breaches = [
         breach
@@ -84,7 +85,7 @@ def _speculated(subject: Any, wanted: Asked) -> Iterator[Run]:
     """All requests together with each drafter, and one of each automaton alone with the engine's own."""
     for name in evidence.drafters(subject):
         engine = evidence.quiet(evidence.with_drafter(subject, name))
-        yield Run(name, GREEDY, _generated(engine, wanted.requests, speculate=True), engine)
+        yield Run(name, GREEDY, generate_in_calls(engine, wanted.requests, speculate=True), engine)
     if Capability.BATCH not in subject.capabilities:
         return
     engine = evidence.quiet(subject)
@@ -95,13 +96,6 @@ def _speculated(subject: Any, wanted: Asked) -> Iterator[Run]:
     }
     traces = [evidence.generate(engine, [one], speculate=True)[0] for one in list(first.values())[:_NUM_ALONE]]
     yield Run("own", GREEDY, tuple(traces), engine)
-
-
-def _generated(subject: Any, requests: Sequence[Request], *, speculate: bool) -> tuple[Trace, ...]:
-    size = int(getattr(subject, "max_batch_size", len(requests)))
-    parts = (requests[first : first + size] for first in range(0, len(requests), size))
-    engine = evidence.quiet(subject)
-    return tuple(trace for part in parts for trace in evidence.generate(engine, part, speculate=speculate))
 
 
 def _breach(subject: Any, run: Run, trace: Trace, context: CheckContext) -> Breach | None:

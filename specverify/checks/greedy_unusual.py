@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from specverify.checks import evidence, long_runs, noise
+from specverify.checks.calls import generate_in_calls
 from specverify.checks.divergence import Divergence, bugs_among, finding_of, first_divergence, with_margins
 from specverify.checks.evidence import GREEDY, Run
 from specverify.checks.registry import CheckContext, Exercised, check
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind
-from specverify.core.types import Request, Trace
+from specverify.core.types import Request
 
 # Block and chunk sizes are powers of two, mostly up to 256: a long text goes past that, its prompt past half of it.
 _LONG_PROMPT, _LONG_OUTPUT = 200, 80
@@ -126,17 +127,12 @@ def _takes(subject: Any, requests: Sequence[Request]) -> bool:
 
 def _divergences(subject: Any, situation: _Situation, context: CheckContext) -> Iterator[Divergence]:
     """Where outputs with and without speculation part."""
-    on = _generated(subject, situation.requests, situation.batch_size, speculate=True)
-    off = _generated(subject, situation.requests, situation.plain_batch_size, speculate=False)
+    engine, requests = evidence.quiet(subject), situation.requests
+    on = generate_in_calls(engine, requests, speculate=True, size=situation.batch_size)
+    off = generate_in_calls(engine, requests, speculate=False, size=situation.plain_batch_size)
     run = Run("own", GREEDY, on, subject)
     for one, other in zip(on, off, strict=True):
         divergence = first_divergence(run, one, other)
         context.exercised("tokens", divergence.token_index if divergence else len(one.token_ids))
         if divergence is not None:
             yield with_margins(divergence, subject, context)
-
-
-def _generated(subject: Any, requests: Sequence[Request], size: int, *, speculate: bool) -> tuple[Trace, ...]:
-    parts = (requests[start : start + size] for start in range(0, len(requests), size))
-    engine = evidence.quiet(subject)
-    return tuple(trace for part in parts for trace in evidence.generate(engine, part, speculate=speculate))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from specverify.checks import evidence, noise, places, wording
+from specverify.checks.calls import generate_in_calls
 from specverify.checks.evidence import GREEDY
 from specverify.checks.kv_calls import first_wrong, require_right_so_far
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
@@ -63,7 +64,7 @@ def next_turn_right(subject: Any, context: CheckContext) -> Iterator[Finding]:
     before: tuple[Trace, ...] = ()
     for number, speculate in enumerate(_TURNS, start=1):
         requests = [_reply(trace) for trace in before] if before else _openings(subject, context)
-        turns = _generated(engine, requests, speculate=speculate)
+        turns = generate_in_calls(engine, requests, speculate=speculate)
         wrong = [first_wrong(scorer, trace, tolerance) for trace in turns]
         if not before:
             if any(wrong):
@@ -97,12 +98,6 @@ def _reply(trace: Trace) -> Request:
     """The next turn: prompt, answer and a few words of the prompt."""
     words = trace.request.prompt_token_ids[-_NUM_WORDS:]
     return replace(trace.request, prompt_token_ids=(*places.committed_token_ids(trace), *words))
-
-
-def _generated(subject: Any, requests: Sequence[Request], *, speculate: bool) -> tuple[Trace, ...]:
-    if Capability.BATCH in subject.capabilities:
-        return evidence.generate(subject, requests, speculate=speculate)
-    return tuple(trace for one in requests for trace in evidence.generate(subject, [one], speculate=speculate))
 
 
 def _finding(found: Sequence[_Wrong], number: int, tolerance: float) -> Finding:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from specverify.checks import evidence, noise
+from specverify.checks.calls import generate_in_calls
 from specverify.checks.divergence import Divergence, bugs_among, finding_of, first_divergence, with_margins
 from specverify.checks.evidence import Run
 from specverify.checks.registry import CheckContext, Exercised, check
@@ -85,7 +86,7 @@ def _generated(
     requests = [
         Request(prompt, num_tokens, sampling, request_id=f"{name}/{number}") for number, prompt in enumerate(prompts)
     ]
-    return evidence.generate(evidence.quiet(subject), requests, speculate=speculate)
+    return generate_in_calls(evidence.quiet(subject), requests, speculate=speculate)
 
 
 def _parted(

@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from specverify.checks import ambient, evidence, noise, wording
+from specverify.checks.calls import generate_in_calls
 from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind, Table
-from specverify.core.types import Request, Trace
+from specverify.core.types import Trace
 
 # Seeds that follow each other differ in their last three bits only; the others of the first one in a single high bit.
 _NUM_IN_A_ROW = 5
@@ -40,9 +41,8 @@ def tells_seeds_apart(subject: Any, context: CheckContext) -> Iterator[Finding]:
     # A long prompt: the first words may have few likely successors.
     request = evidence.standard_requests(subject, context, evidence.SAMPLED)[-1]
     with ambient.repeatable(subject, context, "seed", "apart"):
-        traces = _generated(
-            evidence.quiet(subject), [replace(request, seed=seed, request_id=f"seed {seed}") for seed in seeds]
-        )
+        requests = [replace(request, seed=seed, request_id=f"seed {seed}") for seed in seeds]
+        traces = generate_in_calls(evidence.quiet(subject), requests, speculate=True)
     context.exercised("seeds", len(seeds))
     texts = {trace.token_ids: trace for trace in traces}
     for text, trace in texts.items():
@@ -64,12 +64,6 @@ def tells_seeds_apart(subject: Any, context: CheckContext) -> Iterator[Finding]:
         yield _finding(trace, [int(one.request.seed or 0) for one in same], first, log_chance)
         return
     context.worth(f"{len(seeds)} seeds, as many texts of {len(traces[0].token_ids)} tokens")
-
-
-def _generated(subject: Any, requests: Sequence[Request]) -> Sequence[Trace]:
-    if Capability.BATCH in subject.capabilities:
-        return evidence.generate(subject, requests, speculate=True)
-    return [trace for one in requests for trace in evidence.generate(subject, [one], speculate=True)]
 
 
 def _log_chance(num_equal: int, log_probability: float) -> float:
