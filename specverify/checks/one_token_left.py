@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from specverify.checks import evidence, noise
+from specverify.checks import ambient, evidence, noise
 from specverify.checks.calls import generate_in_calls
 from specverify.checks.divergence import Divergence, bugs_among, finding_of, first_divergence, with_margins
 from specverify.checks.evidence import Run
@@ -56,7 +56,7 @@ def one_token_left(subject: Any, context: CheckContext) -> Iterator[Finding]:
     settings = {name: one for name, one in _SETTINGS.items() if _can_ask(subject, one)}
     for index, (name, sampling) in enumerate(settings.items()):
         context.progress(name, index, len(settings))
-        on, off, again = (_generated(subject, context, name, sampling, speculate) for speculate in (True, False, False))
+        on, off, again = (_generated(subject, context, name, sampling, turn) for turn in range(3))
         if _parted(subject, off, again, context, sampling, tolerance):
             left_out.append(name)
             continue
@@ -78,15 +78,19 @@ def _can_ask(subject: Any, sampling: SamplingParams) -> bool:
 
 
 def _generated(
-    subject: Any, context: CheckContext, name: str, sampling: SamplingParams, speculate: bool
+    subject: Any, context: CheckContext, name: str, sampling: SamplingParams, turn: int
 ) -> tuple[Trace, ...]:
-    """Without seeds: what is left to chance in spite of the setting must not repeat itself by a seed."""
+    """Outputs with speculation (turn 0), then without, twice.
+
+    Without seeds, and from other random numbers in each turn: what is left to chance in spite of the setting shows.
+    """
     num_tokens = min(_NUM_TOKENS, evidence.new_tokens(subject))
     prompts = evidence.standard_prompts(subject, context)[-_NUM_PROMPTS:]
     requests = [
         Request(prompt, num_tokens, sampling, request_id=f"{name}/{number}") for number, prompt in enumerate(prompts)
     ]
-    return generate_in_calls(evidence.quiet(subject), requests, speculate=speculate)
+    with ambient.repeatable(subject, context, "one-token-left", name, turn):
+        return generate_in_calls(evidence.quiet(subject), requests, speculate=turn == 0)
 
 
 def _parted(

@@ -142,7 +142,7 @@ def test_scores_are_enough_for_a_stream():
     result = outcome_of("lossless.sequence-stream", subject)
 
     assert result.outcome is Outcome.PASSED, result
-    assert "5 scenarios" in result.worth
+    assert "6 scenarios" in result.worth
 
 
 def test_declared_lossiness_that_never_bites_is_inconclusive():

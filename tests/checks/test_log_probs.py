@@ -63,7 +63,7 @@ class Edited(OwnDrafterOnly):
     """An engine whose traces are edited on their way out."""
 
     def __init__(self, edit, subject=None):
-        super().__init__(subject or probe_engine("edited"))
+        super().__init__(subject or probe_engine("edited", max_new_tokens=24))
         self._edit = edit
 
     def generate(self, requests, *, speculate):
