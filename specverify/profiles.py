@@ -22,9 +22,22 @@ _ENGINE_1 = (
     "tokens.eos-ends-output",
     "seed.repeats",
 )
-_TRACED_ENGINE_1 = (
+_ENGINE_2 = (
     *_ENGINE_1,
     "activity.drafts-and-rejections",
+    "activity.speculation-lasts",
+    "greedy.unusual-requests",
+    "lossless.one-token-left",
+    "seed.tells-seeds-apart",
+)
+_BATCHED_ENGINE_1 = (
+    *_ENGINE_2,
+    "batch.rows-independent",
+    "batch.rows-keep-their-sampling",
+    "random.rows-draw-apart",
+    "tokens.sampled-rows-end",
+)
+_TRACES = (
     "tokens.prefix-termination",
     "kv.rejected-rows-dropped",
     "kv.rows-equal-prefill",
@@ -32,11 +45,16 @@ _TRACED_ENGINE_1 = (
     "draft.declared-law-sampled",
     "acceptance.matches-laws",
 )
+_TRACED_ENGINE_1 = (*_ENGINE_1, "activity.drafts-and-rejections", *_TRACES)
+_TRACED_ENGINE_2 = (*_ENGINE_2, *_TRACES, "random.draft-and-accept-independent", "trace.agrees-with-itself")
 
 PROFILES: Mapping[str, Sequence[str]] = {
     "verifier-1": _VERIFIER_1,
     "engine-1": _ENGINE_1,
+    "engine-2": _ENGINE_2,
+    "batched-engine-1": _BATCHED_ENGINE_1,
     "traced-engine-1": _TRACED_ENGINE_1,
+    "traced-engine-2": _TRACED_ENGINE_2,
 }
 
 
