@@ -47,29 +47,34 @@ def one_token_left(subject: Any, context: CheckContext) -> Iterator[Finding]:
 
     Nothing is left to chance, so the tokens must be equal, near ties apart (see greedy.on-equals-off); at the low
     temperature, a token within a third of the best in logit counts as one. Settings with penalties only where a probe's
-    oracle knows how near two tokens are after them. A setting under which plain decoding does not repeat itself is left
-    out: there the engine means something else by it.
+    oracle knows how near two tokens are after them. A setting that plain decoding refuses, or under which it does not
+    repeat itself, is left out: there the engine means something else by it.
     """
     tolerance = 2.0 * noise.log_prob_noise(subject, context)
     found: list[Divergence] = []
-    left_out: list[str] = []
+    left_out: dict[str, str] = {}
     settings = {name: one for name, one in _SETTINGS.items() if _can_ask(subject, one)}
     for index, (name, sampling) in enumerate(settings.items()):
         context.progress(name, index, len(settings))
-        on, off, again = (_generated(subject, context, name, sampling, turn) for turn in range(3))
-        if _parted(subject, off, again, context, sampling, tolerance):
-            left_out.append(name)
+        try:
+            off, again = (_generated(subject, context, name, sampling, turn) for turn in (1, 2))
+        except Exception:
+            left_out[name] = "raises"
             continue
+        if _parted(subject, off, again, context, sampling, tolerance):
+            left_out[name] = "does not repeat"
+            continue
+        on = _generated(subject, context, name, sampling, 0)
         found += _parted(subject, on, off, context, sampling, tolerance)
         context.exercised("tokens", sum(len(trace.token_ids) for trace in on))
     bugs = bugs_among(found, tolerance, context)
     if bugs:
         yield finding_of(bugs, tolerance, context)
     judged = ", ".join(name for name in settings if name not in left_out)
-    context.worth(
-        f"{context.counters['tokens']:,} tokens equal; {judged}"
-        + (f"; plain decoding does not repeat under {', '.join(left_out)}" if left_out else "")
-    )
+    line = f"{context.counters['tokens']:,} tokens equal; {judged}"
+    for why in dict.fromkeys(left_out.values()):
+        line += f"; plain decoding {why} under {', '.join(name for name, reason in left_out.items() if reason == why)}"
+    context.worth(line)
 
 
 def _can_ask(subject: Any, sampling: SamplingParams) -> bool:

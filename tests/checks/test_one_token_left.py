@@ -104,3 +104,18 @@ def test_a_setting_under_which_plain_decoding_does_not_repeat_is_left_out() -> N
     result = result_of(CHECK, ScriptedEngine(answer, capabilities=SAMPLING))
     assert result.outcome is Outcome.PASSED
     assert "plain decoding does not repeat under top-p 0.000001" in result.worth
+
+
+def test_a_setting_that_plain_decoding_refuses_is_left_out_and_one_that_speculation_refuses_is_not() -> None:
+    def refusing(when_speculating: bool):
+        def answer(requests: Sequence[Request], speculate: bool) -> list[Trace]:
+            if requests[0].sampling.temperature > 2.0 and speculate >= when_speculating:
+                raise ValueError("temperature must be at most 2")
+            return [Trace(r, tuple(range(4, 4 + r.max_new_tokens)), speculated=speculate) for r in requests]
+
+        return ScriptedEngine(answer, capabilities=SAMPLING, prompts=((1, 2, 3),))
+
+    always, only_then = (result_of(CHECK, refusing(when)) for when in (False, True))
+    assert always.outcome is Outcome.PASSED
+    assert "plain decoding raises under top-k 1, hot" in always.worth
+    assert only_then.outcome is Outcome.CRASHED
