@@ -8,7 +8,7 @@ from typing import Any
 
 from specverify.checks import evidence, wording
 from specverify.checks.evidence import GREEDY, Run
-from specverify.checks.registry import CheckContext, Exercised, check
+from specverify.checks.registry import CheckContext, Exercised, Inconclusive, check
 from specverify.core.capabilities import Capability
 from specverify.core.outcomes import Finding, Kind, Table
 from specverify.core.types import Trace
@@ -52,6 +52,11 @@ def agrees_with_itself(subject: Any, context: CheckContext) -> Iterator[Finding]
             wrong += _ended_otherwise(subject, run, trace, context)
     if wrong:
         yield _finding(wrong, context)
+    if not context.counters["statements"]:
+        raise Inconclusive(
+            "its traces state nothing of themselves: fill in num_proposed, num_accepted and finish_reason, as far as the "
+            "engine reports them"
+        )
     context.worth(f"{context.counters['statements']} statements; {context.counters['ends']} outputs met an end token")
 
 

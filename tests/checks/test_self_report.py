@@ -86,3 +86,10 @@ def test_bonus_tokens_counted_as_accepted_are_recognised():
     (finding,) = result_of(CHECK, FAULTS["report-accepted-counts-bonus"].make()).findings
 
     assert "final token of every step" in finding.likely_cause
+
+
+def test_traces_without_statements_are_told_what_to_fill_in():
+    def answer(requests, speculate):
+        return [Trace(r, (4, 5, 6)) for r in requests]
+
+    assert "fill in num_proposed, num_accepted and finish_reason" in result_of(CHECK, ScriptedEngine(answer)).reason
