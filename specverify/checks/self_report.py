@@ -54,8 +54,8 @@ def agrees_with_itself(subject: Any, context: CheckContext) -> Iterator[Finding]
         yield _finding(wrong, context)
     if not context.counters["statements"]:
         raise Inconclusive(
-            "its traces state nothing of themselves: fill in num_proposed, num_accepted and finish_reason, as far as the "
-            "engine reports them"
+            "its traces state nothing of themselves: fill in num_proposed, num_accepted and finish_reason, as far as "
+            "the engine reports them"
         )
     context.worth(f"{context.counters['statements']} statements; {context.counters['ends']} outputs met an end token")
 
