@@ -210,6 +210,7 @@ def golden_of_engine(config: pytest.Config) -> Sequence[Any]:
 
 
 def _nothing(reason: str) -> Any:
+    """The one row of a test that has nothing to run on: skipped with the reason, where no row at all would say none."""
     return pytest.param(None, marks=pytest.mark.skip(reason=reason), id="none")
 
 

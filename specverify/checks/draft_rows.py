@@ -59,7 +59,8 @@ def stale_draft_law(seen: Sequence[Place], scorer: samples.Scorer, subject: Any)
     """
     if not scorer.has_draft_oracle:
         return None
-    # A drafter may take its likeliest token if it declares that. And no text with the padding token in it: transformers
+    # Plain sampling only: options of the request are one more thing that a drafter may take or leave. It may also take
+    # its likeliest token if it declares that. And no text with the padding token in it: transformers
     # masks it wherever it stands.
     declared = [
         place

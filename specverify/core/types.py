@@ -182,8 +182,8 @@ class Trace:
       draft_kv_lag the same for the draft model. speculated: whether speculation was switched on.
     proposed / accepted: counts where the engine reports them without steps.
     log_probs: natural logarithm of the probability of each entry of token_ids, as the engine reports it, or None.
-      Either under the target's logits as they are (temperature 1, no filters, no penalties), or under the law that the
-      token was drawn from; an engine keeps to one of the two.
+      Under the target's logits as they are (temperature 1, no filters, no penalties), at the request's temperature
+      before filters, or under the law that the token was drawn from; an engine keeps to one of the three.
     """
 
     request: Request

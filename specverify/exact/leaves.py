@@ -35,7 +35,7 @@ class Leaf(Deferred):
         self.operation = operation
         self._allowed: NDArray[np.bool_] | None = None
 
-    # The next two are for subclasses, as those of Deferred.
+    # The next three are for subclasses, as those of Deferred.
 
     @property
     def variables(self) -> NDArray[np.int64]:
