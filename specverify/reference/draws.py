@@ -35,7 +35,7 @@ class RequestStreams:
             numbers: list[float] = torch.rand(count, dtype=torch.float64, device=self.device).tolist()
             return numbers
         draw = self.generator(stream).random
-        return [draw() for _ in range(count)]
+        return [draw()] if count == 1 else [draw() for _ in range(count)]
 
     def generator(self, stream: str) -> random.Random:
         """The generator of that stream, for a request with a seed."""
@@ -66,12 +66,12 @@ def draw_tokens(law: Tensor, streams: Sequence[RequestStreams], stream: str, is_
     if all(row.seed is None for row in streams):
         return torch.multinomial(law, 1)[:, 0]
     uniforms = [
-        owner.uniforms(stream, 1) if wanted else [0.0] for owner, wanted in zip(streams, is_wanted, strict=True)
+        owner.uniforms(stream, 1)[0] if wanted else 0.0 for owner, wanted in zip(streams, is_wanted, strict=True)
     ]
     # The first token whose cumulative probability lies above the uniform: never one of probability 0.
     cumulative = law.cumsum(dim=-1, dtype=torch.float64)
-    point = torch.tensor(uniforms, dtype=torch.float64, device=law.device) * (cumulative[:, -1:] * _BELOW_ONE)
-    token_ids = torch.searchsorted(cumulative, point, right=True)[:, 0]
+    point = torch.tensor(uniforms, dtype=torch.float64, device=law.device) * (cumulative[:, -1] * _BELOW_ONE)
+    token_ids = torch.searchsorted(cumulative, point[:, None], right=True)[:, 0]
     # A law of zeros, or one with NaN, has no such token.
     token_ids.clamp_(max=law.shape[-1] - 1)
     return token_ids if all(is_wanted) else token_ids.mul_(torch.tensor(is_wanted, device=law.device))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -31,7 +32,7 @@ class KVCache:
         self, config: ModelConfig, num_rows: int, capacity: int, *, dtype: torch.dtype, device: torch.device
     ) -> None:
         shape = (config.num_layers, 2, num_rows, config.num_kv_heads, capacity, config.head_dim)
-        self.buffer = torch.zeros(shape, dtype=dtype, device=device)
+        self.buffer = _zeros(shape, torch.empty(0, dtype=dtype, device=device))
         self.lengths = [0] * num_rows
         # What `read` gave last, for how many slots: the same for all layers of a pass.
         self._seen: list[tuple[Tensor, Tensor]] = []
@@ -103,16 +104,29 @@ class KVCache:
             return
         used = max(self.lengths)
         self.lengths = [self.lengths[row] for row in rows]
+        # Only what is in use is copied, and of lanes that stay in their places nothing.
         if len(rows) > self.buffer.shape[2]:
-            self.buffer = self.buffer.index_select(2, torch.tensor(rows, device=self.buffer.device))
+            lanes = self.buffer[..., :used, :].index_select(2, torch.tensor(rows, device=self.buffer.device))
+            self.buffer = _zeros((*self.buffer.shape[:2], len(rows), *self.buffer.shape[3:]), self.buffer)
+            self.buffer[..., :used, :] = lanes
         else:
-            # Only rows that go elsewhere are copied, and only what is in use of them.
-            moves = [(place, row) for place, row in enumerate(rows) if row != place]
-            if moves:
-                places, moving = torch.tensor(moves, device=self.buffer.device).unbind(1)
-                self.buffer[:, :, places, :, :used] = self.buffer[:, :, moving, :, :used]
+            self._move([(place, row) for place, row in enumerate(rows) if row != place], used)
             self.buffer = self.buffer[:, :, : len(rows)]
         self._take_lanes()
+
+    def _move(self, moves: Sequence[tuple[int, int]], used: int) -> None:
+        """Copies the first slots of lanes: to each place from its row, as they all were before."""
+        overwritten: set[int] = set()
+        for place, row in moves:
+            if row in overwritten:
+                break
+            overwritten.add(place)
+        else:
+            for place, row in moves:
+                self.buffer[:, :, place, :, :used] = self.buffer[:, :, row, :, :used]
+            return
+        places, moving = torch.tensor(moves, device=self.buffer.device).unbind(1)
+        self.buffer[:, :, places, :, :used] = self.buffer[:, :, moving, :, :used]
 
     def _take_lanes(self) -> None:
         """Views of each layer's keys and values, made once for many passes."""
@@ -125,6 +139,13 @@ class KVCache:
         """A copy of the rows in use, [layers, 2, length, kv_heads, head_dim]."""
         lane = self.buffer[:, :, row, :, : self.lengths[row]]
         return lane.transpose(2, 3).clone()
+
+
+def _zeros(shape: Sequence[int], like: Tensor) -> Tensor:
+    """Zeros; on the host of memory that is not touched before it is used."""
+    if like.device.type != "cpu" or like.dtype not in (torch.float32, torch.float64):
+        return like.new_zeros(*shape)
+    return torch.from_numpy(np.zeros(shape, np.float32 if like.dtype == torch.float32 else np.float64))
 
 
 def _filled(slots: Sequence[int], width: int, otherwise: int) -> list[int]:

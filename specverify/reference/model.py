@@ -15,11 +15,11 @@ from torch import Tensor
 from torch.linalg import vector_norm
 from torch.nn.functional import linear, scaled_dot_product_attention, silu
 
+from specverify.reference.compiled_pass import LARGE_WEIGHT, CompiledPass
 from specverify.reference.config import ModelConfig
 from specverify.reference.int8 import Int8Weight
 from specverify.reference.kv_cache import KVCache
 from specverify.reference.rope import Rope, rotate
-from specverify.reference.small_pass import SmallPass
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Model:
     The weights are not to be changed afterwards, unless they are being trained (require gradients) from the start.
     """
 
-    # Whether a pass is computed as here, so that SmallPass may stand in for it.
+    # Whether a pass is computed as here, so that CompiledPass may stand in for it.
     is_plain = True
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -74,11 +74,11 @@ class Model:
         smallest = (config.hidden_size * config.rms_norm_eps) ** 0.5
         self._smallest_length = torch.tensor(smallest, dtype=self.wide_dtype, device=self.device)
         self._zero = torch.zeros((), dtype=self.wide_dtype, device=self.device)
-        self._root_size = config.hidden_size**0.5
+        self.root_size = config.hidden_size**0.5
         self._is_large = self.device.type == "cpu" and any(
             _is_large(layer.gate_up) and not isinstance(layer.gate_up, Int8Weight) for layer in weights.layers
         )
-        self._small = SmallPass.of(self)
+        self._compiled = CompiledPass.of(self)
         self.rope = Rope(config.rope, config.head_dim, self.device)
 
     def forward(
@@ -114,12 +114,12 @@ class Model:
             num_slots = mask.shape[-1]
         order = range(config.num_layers) if layers is None else layers
         taps = {} if tapped is None else tapped
-        if self._small is not None and self._small.suits(rows, new, cache):
-            return self._small.forward(hidden, rotation, slots, mask, num_slots, cache, order, taps)
+        if self._compiled is not None and self._compiled.suits(rows, new, cache):
+            return self._compiled.forward(hidden, rotation, slots, mask, num_slots, cache, order, taps)
         hidden = hidden.flatten(0, 1)  # [rows * new, hidden]
         if rows * new == 1 and self._is_large:
             hidden = torch.cat((hidden, hidden))  # twice, once for all of its products: see `project`
-        if mask is not None and not self._attends_by_numpy(new, cache):
+        if mask is not None and self._attends(new, cache) is None:
             mask = self._grouped(mask)
         for index in order:
             if index in taps:
@@ -139,17 +139,19 @@ class Model:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Scores over the vocabulary, [..., vocab], for hidden states [..., hidden]."""
-        scores = None if self._small is None else self._small.logits(hidden)
+        scores = None if self._compiled is None else self._compiled.logits(hidden)
         if scores is not None:
             return scores
         return project(hidden.reshape(-1, hidden.shape[-1]), self.weights.head).view(*hidden.shape[:-1], -1)
 
     def norm(self, hidden: Tensor, weight: Tensor) -> Tensor:
         """Each hidden state over the root of its mean square, times the weight."""
+        if self._compiled is not None and hidden.dim() == 2 and not (hidden.requires_grad or weight.requires_grad):
+            return self._compiled.norm(hidden, weight)
         # Half the time of torch's rms_norm, which runs six kernels and more where the state is small.
         wide = hidden if self.dtype is self.wide_dtype else hidden.to(self.wide_dtype)
         length: Tensor = torch.hypot(vector_norm(wide, dim=-1, keepdim=True), self._smallest_length)
-        normed: Tensor = torch.addcdiv(self._zero, wide, length, value=self._root_size)
+        normed: Tensor = torch.addcdiv(self._zero, wide, length, value=self.root_size)
         return normed * weight if self.dtype is self.wide_dtype else normed.to(self.dtype) * weight
 
     def attention(
@@ -171,6 +173,9 @@ class Model:
         if stacked.shape[0] != num_tokens:
             stacked = stacked.narrow(0, 0, num_tokens)
         stacked = stacked.contiguous().view(-1, new, num_heads + 2 * num_kv_heads, config.head_dim)
+        compiled = self._attends(new, cache)
+        if compiled is not None:
+            return compiled.attention(stacked, index, rotation, slots, mask, num_slots, cache)
         rotated = rotate(stacked.narrow(2, 0, num_heads + num_kv_heads), rotation)
         cache.write(
             index,
@@ -179,8 +184,6 @@ class Model:
             values=stacked.narrow(2, num_heads + num_kv_heads, num_kv_heads),
         )
         queries = rotated.narrow(2, 0, num_heads)
-        if self._small is not None and self._attends_by_numpy(new, cache):
-            return self._small.attention(queries, index, num_slots, mask, cache)
         keys, values = cache.read(index, num_slots)  # [rows, kv_heads, num_slots, head_dim]
         # All query heads that share a KV head become rows of one product.
         if new > 1:
@@ -191,8 +194,9 @@ class Model:
             mixed = mixed.view(-1, num_heads, new, config.head_dim).transpose(1, 2)
         return mixed.reshape(num_tokens, -1)
 
-    def _attends_by_numpy(self, new: int, cache: KVCache) -> bool:
-        return self._small is not None and self._small.suits_attention(new, cache)
+    def _attends(self, new: int, cache: KVCache) -> CompiledPass | None:
+        """Who attends in place of torch, if somebody does."""
+        return self._compiled if self._compiled is not None and self._compiled.suits_attention(new, cache) else None
 
     def _grouped(self, mask: Tensor) -> Tensor:
         """The mask [rows, new, slots] for all query heads of a KV head, [rows, 1, groups * new, slots]."""
@@ -215,7 +219,6 @@ class Model:
 # because matrix times vector is the slow kernel again. Measured with MKL on AVX-512, float32 and float64: above 4
 # tokens, or below 2**18 elements, `linear` is as fast or faster.
 FEW_TOKENS = 4
-LARGE_WEIGHT = 1 << 18
 
 
 def project(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

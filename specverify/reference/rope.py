@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 
 import torch
 from torch import Tensor
@@ -11,6 +12,8 @@ from specverify.reference.config import RopeConfig
 
 # Positions that a table begins with; whoever goes further reserves more.
 FIRST_POSITIONS = 4096
+# Engines on several threads share a model, and no table may be replaced by a shorter one.
+_growing = threading.Lock()
 
 
 class Rope:
@@ -46,7 +49,9 @@ class Rope:
         if self._table.dtype == dtype and num_positions <= self._table.shape[1]:
             return
         # Not as part of inference: the table may be used in training as well.
-        with torch.inference_mode(False), torch.no_grad():
+        with _growing, torch.inference_mode(False), torch.no_grad():
+            if self._table.dtype == dtype and num_positions <= self._table.shape[1]:
+                return
             positions = torch.arange(max(num_positions, 2 * self._table.shape[1]), device=self.frequencies.device)
             self._table = self._rotations(positions, self.frequencies).to(dtype)
 

@@ -21,6 +21,7 @@ from specverify.core.scenario import Scenario
 from specverify.core.types import Request, Trace
 from specverify.reference.abilities import drafting_capabilities
 from specverify.reference.cached_model import prefill_rows, score
+from specverify.reference.data_parallel import generate_in_shares, num_shares
 from specverify.reference.draft_scores import draft_scores
 from specverify.reference.engine import ReferenceEngine
 from specverify.reference.head_files import Head
@@ -127,6 +128,9 @@ class ReferenceSubject:
 
     def generate(self, requests: Sequence[Request], *, speculate: bool) -> list[Trace]:
         with threads(self.num_threads):
+            shares = num_shares(requests, self.target.device) if self.parts is SOUND else 1
+            if shares > 1:
+                return generate_in_shares(self._make_engine, requests, shares, speculate=speculate)
             return self.engine.generate(requests, speculate=speculate)
 
     @torch.inference_mode()

@@ -1,4 +1,4 @@
-"""The pass by numpy gives what the pass by torch gives, and steps aside where it is not meant for the model."""
+"""The compiled pass gives what the pass by torch gives, and steps aside where it is not meant for the model."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import pytest
 import torch
 from threadpoolctl import ThreadpoolController
 
+from specverify.reference import compiled_pass
 from specverify.reference.cached_model import CachedModel
+from specverify.reference.compiled_pass import MOST_TOKENS, CompiledPass
 from specverify.reference.kv_cache import KVCache
 from specverify.reference.model import Model
 from specverify.reference.quantize import quantized
-from specverify.reference.small_pass import MOST_TOKENS, SmallPass
 from specverify.reference.threads import threads
 from tests.reference import tiny
 
@@ -21,9 +22,9 @@ TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5}
 
 
 def by_torch(model: Model) -> Model:
-    """The same model without the pass by numpy."""
+    """The same model without the compiled pass."""
     plain = Model(model.config, model.weights)
-    plain._small = None
+    plain._compiled = None
     return plain
 
 
@@ -65,7 +66,7 @@ def test_it_computes_what_torch_computes(make, dtype) -> None:
     states, rows = passes(model, sizes)
     wanted_states, wanted_rows = passes(by_torch(model), sizes)
 
-    assert model._small is not None
+    assert model._compiled is not None
     for state, wanted in zip(states, wanted_states, strict=True):
         assert state.dtype == dtype
         assert (state - wanted).abs().max() < TOLERANCES[dtype]
@@ -171,7 +172,7 @@ def test_a_model_with_rules_of_its_own_is_respected() -> None:
     silent = Silent(whole.config, whole.weights)
     states = [passes(one, [1])[0][0] for one in (whole, silent)]
 
-    assert silent._small is None
+    assert silent._compiled is None
     assert (states[0] - states[1]).abs().max() > 0.1
 
 
@@ -203,7 +204,7 @@ def unsuited() -> list[tuple[str, Model]]:
 
 @pytest.mark.parametrize(("reason", "model"), unsuited(), ids=lambda value: value if isinstance(value, str) else "")
 def test_other_models_keep_to_torch(reason, model) -> None:
-    assert SmallPass.of(model) is None, reason
+    assert CompiledPass.of(model) is None, reason
 
 
 def test_threads_are_put_back_after_an_error() -> None:
@@ -223,3 +224,24 @@ def test_threads_are_put_back_after_an_error() -> None:
         inside()
 
     assert counts() == before
+
+
+def test_without_numba_torch_computes(monkeypatch) -> None:
+    """It is an extra."""
+    monkeypatch.setattr(compiled_pass, "_kernels", lambda: None)
+
+    assert CompiledPass.of(tiny.model()) is None
+
+
+def test_large_weights_are_read_by_all_threads(monkeypatch) -> None:
+    """The kernels read with one; where there are more, torch is asked."""
+    monkeypatch.setattr(compiled_pass, "LARGE_WEIGHT", 1)
+    model = tiny.model()
+    cache = CachedModel(model, num_rows=1, capacity=8).cache
+    found = []
+    for num_threads in (1, 2):
+        with threads(num_threads):
+            assert model._compiled is not None
+            found.append(model._compiled.suits(1, 1, cache))
+
+    assert found == [True, False]
