@@ -1,6 +1,6 @@
 """Speed of the reference engine beside transformers and beside the memory floor, as ratios of paired runs.
 
-Run: python benchmarks/engine.py [--threads 1] [--rounds 5] [--only probe|tiny|smollm2]
+Run: python benchmarks/engine.py [--threads 2] [--rounds 5] [--only probe|tiny|smollm2]; all cores unless said
 
 The two sides of a ratio run in turn in this process, on the same checkpoints, prompts, lengths and draft lengths. Shown
 are the medians over rounds of the ratio of times, once by the clock and once by CPU seconds, which a busy machine
@@ -204,7 +204,7 @@ def small(rounds: int, name: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", choices=("probe", "tiny", "smollm2"))
     arguments = parser.parse_args()
