@@ -64,7 +64,18 @@ class CompiledPass:
         if any(isinstance(tensor, Tensor) and tensor.requires_grad for tensor in tensors):
             return None
         kernels = _kernels()
-        return None if kernels is None else CompiledPass(model, kernels)
+        if kernels is None:
+            return None
+        compiled = CompiledPass(model, kernels)
+        compiled.get_ready()
+        return compiled
+
+    def get_ready(self) -> None:
+        """Compiles or loads the kernels for this type of number: here, not in the midst of a run.
+
+        An enumeration puts functions of its own in the place of numpy's and math's, which cannot be compiled.
+        """
+        _run_once(self.kernels, self.final_norm.dtype)
 
     def suits(self, rows: int, new: int, cache: KVCache) -> bool:
         """Whether the pass is for blocks of that many rows and tokens, on such a cache."""
@@ -153,6 +164,22 @@ class CompiledPass:
 def _array(tensor: Tensor | None, dtype: torch.dtype) -> Array:
     """The tensor's own memory; an array of no entries for None."""
     return (torch.zeros(0, dtype=dtype) if tensor is None else tensor.detach().contiguous()).numpy()
+
+
+@cache
+def _run_once(kernels: ModuleType, dtype: np.dtype[Any]) -> None:
+    """Each kernel once, on arrays of the kinds that it will meet: one token, one head of two numbers, one slot."""
+
+    def ones(*shape: int) -> Array:
+        return np.ones(shape, dtype)
+
+    one, states, lanes, places = dtype.type(1), ones(1, 2), ones(1, 1, 1, 2), np.zeros((1, 1), np.int64)
+    weights = (ones(2), ones(6, 2), ones(6), ones(2, 2), ones(2), ones(2), ones(4, 2), ones(4), ones(2, 2), ones(2))
+    angles, mask = ones(1, 1, 2), ones(1, 1, 1)
+    kernels.block(states, *weights, angles, angles, places, mask, lanes, lanes, 1, one, one)
+    kernels.attend(ones(1, 1, 3, 2), angles, angles, places, mask, lanes, lanes, 1, ones(1, 1, 1, 2))
+    kernels.normalise(states, weights[0], one, one, states)
+    kernels.project(states, weights[1], weights[2], ones(1, 6))
 
 
 @cache

@@ -245,3 +245,22 @@ def test_large_weights_are_read_by_all_threads(monkeypatch) -> None:
             found.append(model._compiled.suits(1, 1, cache))
 
     assert found == [True, False]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_nothing_is_compiled_in_the_midst_of_a_run(dtype) -> None:
+    """An enumeration has put its own functions in the place of math's by then, and those cannot be compiled."""
+    kernels = compiled_pass._kernels()
+    assert kernels is not None
+    model = tiny.model(dtype=dtype)
+    known = {name: list(getattr(kernels, name).signatures) for name in ("block", "attend", "normalise", "project")}
+
+    for sizes in ([1, 2, MOST_TOKENS], [3]):
+        passes(model, sizes)
+    many = CachedModel(model, num_rows=3, capacity=32)
+    many.compute(PROMPT.repeat(3, 1), first_positions=[0, 0, 0], num_new=[6, 2, 4])
+    model.logits(many.compute(PROMPT[:, :4].repeat(3, 1), first_positions=[6, 2, 4], num_new=[4, 1, 2]))
+    model.logits(many.compute(PROMPT[:, :1].repeat(3, 1), first_positions=[10, 3, 6], num_new=[1, 1, 1]))
+
+    assert {name: getattr(kernels, name).signatures for name in known} == known
+    assert all(len(signatures) <= 2 for signatures in known.values())
