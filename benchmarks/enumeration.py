@@ -6,8 +6,8 @@
 
 Every program draws its own draft tokens from a random tree of conditional laws and verifies them against another, so
 all draft paths are part of the enumeration. Seconds are processor time of one core, without the cross check.
-The figures to beat are an earlier trial's, measured on two cores at a load of about 2; its programs drew draft tokens
-by a bare choice from the law, where these call a generator.
+The figures to beat are an earlier trial's, measured on two cores at a load of about 2. There as here the draft tokens
+are chosen from the law itself, by no generator.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def _calls(subject: Any, context: CheckContext) -> Iterator[tuple[VerifyInput, V
     for number, scenario in enumerate(scenarios_for(subject)):
         generator = context.streams.generator("tokens.step-form", number)
         for _ in range(_CALLS):
-            cases = scenario.batch(scenario.drawn(generator))
+            cases = scenario.batch(scenario.drawn(lambda law: int(generator.choice(len(law), p=law))))
             source = NativeSource(int(generator.integers(2**62)))
             place = scenario.row if len(cases) > 1 else 0
             try:
