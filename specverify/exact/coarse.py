@@ -219,7 +219,7 @@ def rounded_uniform(
     own array of values. Raises NotEnumerable where the symbol is no plain uniform.
     """
     run = symbol.run
-    if symbol.kind != POWER_U or (symbol.a, symbol.b, symbol.c) != (0.0, 1.0, 1.0) or symbol.mirror:
+    if not symbol.is_affine or (symbol.a, symbol.b) != (0.0, 1.0):
         raise run.refuse(f"a function of a uniform is rounded to {name}; only uniforms themselves may be", name)
     edges, values = rounding_cells(name, 24) if is_single else rounding_cells(name, 53, via_single=via_single)
     note_half(run, name)

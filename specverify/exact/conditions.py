@@ -127,7 +127,7 @@ def compare(block: Symbols, operation: str, number: Any) -> Conditions:
 
 def compare_one(symbol: Symbol, operation: str, numbers: Floats) -> Conditions:
     """As compare, for one symbol with an array of numbers."""
-    if symbol.kind == POWER_U and symbol.c == 1.0 and not symbol.mirror and operation in IS_LESS:
+    if symbol.is_affine and operation in IS_LESS:
         with np.errstate(**_QUIET):
             uniforms = np.minimum(np.maximum((numbers - symbol.a) / symbol.b, 0.0), 1.0)
         if every(uniforms == uniforms):

@@ -96,16 +96,16 @@ def _only_possible(weights: Any) -> int | None:
 
 
 class Condition(Leaf):
-    """The event U < threshold (below) or U >= threshold (not below)."""
+    """The event U < threshold (below) or U >= threshold (not below). Symbols make theirs without a call of this class."""
 
     __slots__ = ("below", "threshold", "variable")
     is_binary = True
 
     def __init__(self, run: Run, variable: int, threshold: float, below: bool, operation: str = "comparison") -> None:
-        # Without super(), which takes half of the time: programs that compare in a loop make a million of these.
+        # Without super(), which takes half of the time: programs that compare in a loop make a million of these. The
+        # rest of a leaf's state is for those of which a part may be known.
         self.run = run
         self._value = UNDECIDED
-        self._allowed = None
         self.operation = operation
         self.variable = variable
         self.threshold = threshold
@@ -120,10 +120,25 @@ class Condition(Leaf):
 
     def __bool__(self) -> bool:
         # The hot path of programs that compare in a loop.
-        value = self._value
-        if value is UNDECIDED:
-            value = self._value = self.run.decide(self.variable, self.threshold, self.operation) == self.below
-        return bool(value)
+        if self._value is UNDECIDED:
+            run, variable = self.run, self.variable
+            stack = run.stack
+            here = stack.here
+            point = here.following
+            if (
+                point.threshold == self.threshold
+                and point.within is here.afterwards
+                and point.variable == variable
+                and point.operation is self.operation
+                and run.is_simple
+            ):
+                # As in Run.decide, where the choice before was a comparison of this variable too.
+                run.known[variable] = point.afterwards
+                stack.here = point
+                self._value = value = (not point.index) == self.below
+                return value
+            self._value = run.decide(variable, self.threshold, self.operation) == self.below
+        return self._value  # type: ignore[no-any-return]
 
     def __invert__(self) -> Condition:
         return Condition(self.run, self.variable, self.threshold, not self.below, self.operation)

@@ -71,7 +71,7 @@ def _searchsorted(run: Run, row: Any, value: Any, side: str = "left", sorter: An
         return np.searchsorted(_decided(row), decided(value), side=side)  # type: ignore[call-overload]
     row = _decided(row)
     if isinstance(value, Symbol):
-        if value.kind == POWER_U and value.a == 0.0 < value.b and value.c == 1.0 and not value.mirror and len(row):
+        if value.is_affine and value.a == 0.0 < value.b and len(row):
             return lazy.shown(selections.search_uniform(run, value.variable, value.b, asarray(row)))
         return lazy.shown(selections.search(value.block(), row))
     block = as_block(run, value)

@@ -23,6 +23,9 @@ class UnreadableOutput(TypeError):
 
 def normalised(value: Any, front_ends: Sequence[FrontEnd]) -> Any:
     """Nested tuples of Python ints, bools, floats, strings, None and Deferreds."""
+    if type(value) is list or type(value) is tuple:
+        # The common case, a list of tokens.
+        return tuple([part if type(part) is int else normalised(part, front_ends) for part in value])
     if isinstance(value, Deferred):
         return value
     if value is None or isinstance(value, bool | int | float | str):
@@ -51,6 +54,8 @@ def expanded(run: Run, output: Any) -> Cells:
 
     What depends on more than one draw, or shares a variable with another draw, is decided first: that forks.
     """
+    if type(output) is tuple and all([type(part) is int for part in output]):
+        return [(output, 1.0)]
     undecided = [part for part in _parts(output) if isinstance(part, Deferred) and not part.is_decided]
     if len(undecided) == 1 and isinstance(undecided[0], Leaf):
         leaves: list[Leaf] = [undecided[0]]  # the common case, one last draw, without a search

@@ -38,6 +38,8 @@ class Run:
         self.budget = stack.budget
         self.failure: NotEnumerable | None = None
         self.is_finished = False
+        # Whether the run goes on and no leaf was ever held: what is known of a variable is its interval.
+        self.is_simple = True
         self.num_random_calls = 0
         self.clipped_mass = 0.0
         self.has_clamped = False
@@ -46,7 +48,7 @@ class Run:
         self.streams = Streams(self.new_variables, self.refuse)
         self._state = bytearray(256)
         self._held: dict[int, Any] = {}
-        self._intervals: dict[int, tuple[float, float]] = {}
+        self.known: dict[int, tuple[float, float]] = {}
         self._table: SymbolTable | None = None
         # False where a program insists on Python's own ints and bools: then every scalar is decided at once.
         self.defers_items = True
@@ -70,6 +72,11 @@ class Run:
         if self.failure is None:
             self.failure = error
         return error
+
+    def finish(self) -> None:
+        """Symbols that outlive the run are refused from now on."""
+        self.is_finished = True
+        self.is_simple = False
 
     def require_current(self, operation: str) -> None:
         """Refuses a symbol that outlived its run."""
@@ -111,6 +118,7 @@ class Run:
     def hold(self, variable: int, leaf: Any) -> None:
         """The leaf knows more about the variable than an interval says: others must decide it first."""
         self._held[variable] = leaf
+        self.is_simple = False
 
     def release(self, variable: int) -> None:
         """The leaf is being decided: what it knows will be an interval again."""
@@ -129,7 +137,7 @@ class Run:
         """Where the variable is known to lie. asker: the leaf that asks, if it is one."""
         if self._held:
             self._settle_holder(variable, asker)
-        return self._intervals.get(variable, _WHOLE)
+        return self.known.get(variable, _WHOLE)
 
     def intervals(self, variables: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Lower and upper ends for an array of variables; entries below 0 (constants) get [0, 1)."""
@@ -139,7 +147,7 @@ class Run:
         low, high = np.zeros(variables.shape), np.ones(variables.shape)
         inside = np.maximum(variables, 0)
         for position in zip(*np.nonzero((self._states()[inside] % 2 == 1) & (variables >= 0)), strict=True):
-            low[position], high[position] = self._intervals[int(variables[position])]
+            low[position], high[position] = self.known[int(variables[position])]
         return low, high
 
     # Choices --------------------------------------------------------------------------------------------------
@@ -157,16 +165,42 @@ class Run:
 
     def decide(self, variable: int, threshold: float, operation: str = "comparison") -> bool:
         """Whether the variable lies below the threshold; forks only where its interval leaves that open."""
+        # The hot path: the run before made this very comparison here, of a variable that lay in the same interval, so
+        # that its weights were the same.
+        point, within = self.stack.here.following, self.known.get(variable)
+        if (
+            point.threshold == threshold
+            and point.variable == variable
+            and point.within == within
+            and point.operation == operation
+            and self.is_simple
+            and (within is not None or self._state[variable] == _FREE)
+        ):
+            if within is None:
+                self._state[variable] = _INSPECTED
+            self.known[variable] = point.afterwards
+            self.stack.here = point
+            return not point.index
+        return self._decide(variable, threshold, operation)
+
+    def _decide(self, variable: int, threshold: float, operation: str) -> bool:
         if self._state[variable] == _RACED:
             raise self._compared_after_race(operation)
-        low, high = self.interval(variable) if self._held else self._intervals.get(variable, _WHOLE)
+        if self._held:
+            self._settle_holder(variable)
+        within = self.known.get(variable)
+        low, high = within or _WHOLE
         if threshold >= high:
             return True
         if not threshold > low:
             return False
         width = high - low
         is_above = self.choose(((threshold - low) / width, (high - threshold) / width), operation)
-        self._intervals[variable] = (threshold, high) if is_above else (low, threshold)
+        intervals = (low, threshold), (threshold, high)
+        # A clamp leaves its mark on the variable's state, which the next comparison takes away.
+        if self._state[variable] != _CLAMPED:
+            self.stack.here.compares(variable, threshold, within, intervals)
+        self.known[variable] = intervals[is_above]
         self._state[variable] = _INSPECTED
         return not is_above
 
@@ -201,7 +235,7 @@ class Run:
 
     def narrow(self, variable: int, low: float, high: float) -> None:
         """Records that the variable lies in [low, high)."""
-        self._intervals[variable] = (low, high)
+        self.known[variable] = (low, high)
         self._state[variable] = _INSPECTED
 
     def consume(self, variables: NDArray[np.int64], operation: str) -> None:

@@ -14,15 +14,37 @@ import numpy as np
 from numpy import array
 
 from specverify.exact import algebra, conditions, transforms
-from specverify.exact.deferred import Deferred
+from specverify.exact.deferred import UNDECIDED, Deferred
 from specverify.exact.leaves import Condition
 from specverify.exact.opaque import Opaque
 from specverify.exact.run import Run
 from specverify.exact.symbols import LOG_E, POWER_E, POWER_U, Form, Symbols
 
 
+Core = tuple[int, bool, float, int]
+UNIFORM: Core = (POWER_U, False, 1.0, 0)
+_new = object.__new__
+
+
 def _comparison(operation: str) -> Callable[[Any, Any], Any]:
-    return lambda symbol, other: symbol.compare(operation, other)
+    is_less = conditions.IS_LESS.get(operation)
+
+    def method(symbol: Symbol, other: Any) -> Any:
+        if type(other) is not float or other != other or symbol.core is not UNIFORM or is_less is None:
+            return symbol.compare(operation, other)
+        # The hot path of programs that compare in a loop, a million times: what is affine in a uniform, with a float.
+        # Calling the class would take three times as long as setting the slots.
+        b = symbol.b
+        condition = _new(Condition)
+        condition.run = run = symbol.run
+        condition.variable = symbol.variable
+        condition.threshold = (other - symbol.a) / b
+        condition.below = (b > 0.0) is is_less
+        condition.operation = "comparison"
+        condition._value = UNDECIDED
+        return condition if run.defers_items else condition.resolve()
+
+    return method
 
 
 def _refusal(operation: str) -> Callable[..., Any]:
@@ -33,9 +55,12 @@ def _refusal(operation: str) -> Callable[..., Any]:
 
 
 class Symbol(Opaque):
-    """f(U) for one uniform variable U; see symbols.py for the forms."""
+    """f(U) for one uniform variable U; see symbols.py for the forms.
 
-    __slots__ = ("a", "b", "c", "kind", "mirror", "parent", "variable")
+    core: (kind, mirror, c, parent), what a and b scale and shift; UNIFORM itself where it is U.
+    """
+
+    __slots__ = ("a", "b", "core", "variable")
     shape = ()
 
     def __init__(
@@ -44,29 +69,51 @@ class Symbol(Opaque):
     ) -> None:  # fmt: skip
         self.run = run
         self.variable = variable
-        self.kind = kind
-        self.mirror = mirror
         self.a = a
         self.b = b
-        self.c = c
-        self.parent = parent
+        core = (kind, mirror, c, parent)
+        self.core = UNIFORM if core == UNIFORM else core
+
+    @property
+    def kind(self) -> int:
+        return self.core[0]
+
+    @property
+    def mirror(self) -> bool:
+        return self.core[1]
+
+    @property
+    def c(self) -> float:
+        return self.core[2]
+
+    @property
+    def is_affine(self) -> bool:
+        """Whether it is a + b U."""
+        return self.core is UNIFORM
 
     def block(self) -> Symbols:
         """The same symbol as a block of shape ()."""
+        kind, mirror, c, parent = self.core
         return Symbols(
             self.run,
             array(self.variable, dtype=np.int64),
-            array(self.kind, dtype=np.uint8),
-            array(self.mirror),
+            array(kind, dtype=np.uint8),
+            array(mirror),
             array(self.a),
             array(self.b),
-            array(self.c),
-            array(self.parent, dtype=np.int64),
-            form=[Form(self.kind, self.mirror, self.c, self.a == 0.0 and self.b > 0.0)],
+            array(c),
+            array(parent, dtype=np.int64),
+            form=[Form(kind, mirror, c, self.a == 0.0 and self.b > 0.0)],
         )
 
     def _with(self, a: float, b: float) -> Symbol:
-        return Symbol(self.run, self.variable, self.kind, mirror=self.mirror, a=a, b=b, c=self.c, parent=self.parent)
+        symbol = _new(Symbol)
+        symbol.run = self.run
+        symbol.variable = self.variable
+        symbol.a = a
+        symbol.b = b
+        symbol.core = self.core
+        return symbol
 
     def _shift(self, other: Any, sign: float) -> Any:
         number = other if type(other) is float else _number(other)
@@ -94,6 +141,16 @@ class Symbol(Opaque):
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> Any:
+        if type(other) is float:
+            a = self.a - other
+            if a - a == 0.0:  # finite; the rest is _with, for programs that subtract in a loop
+                symbol = _new(Symbol)
+                symbol.run = self.run
+                symbol.variable = self.variable
+                symbol.a = a
+                symbol.b = self.b
+                symbol.core = self.core
+                return symbol
         return self._shift(other, -1.0)
 
     def __rsub__(self, other: Any) -> Any:
@@ -170,7 +227,7 @@ class Symbol(Opaque):
             return operation == "not_equal"
         if number != number:
             return False
-        if self.kind == POWER_U and self.c == 1.0 and not self.mirror:
+        if self.core is UNIFORM:
             threshold, increasing = (number - self.a) / self.b, self.b > 0.0
         else:
             threshold, increasing = conditions.threshold(self, number)
