@@ -53,7 +53,7 @@ class Draws:
         if size is None:
             return Symbol(self.run, self.read_one(kind))
         shape = sizes(size)
-        return SymbolArray(uniform_symbols(self.run, self.read(kind, math.prod(shape)), shape), dtype)
+        return SymbolArray(uniform_symbols(self.run, self.read(kind, math.prod(shape)), shape), dtype, is_shared=True)
 
     def uniform_between(self, low: Any, high: Any, size: Any) -> Any:
         low, high = asarray(low, dtype=np.float64), asarray(high, dtype=np.float64)
@@ -61,22 +61,23 @@ class Draws:
             return self.uniform(None) * float(high - low) + float(low)
         shape = sizes(size) if size is not None else np.broadcast_shapes(low.shape, high.shape)
         block = self.uniform(shape).block
-        return SymbolArray(algebra.shift(algebra.scale(block, high - low), low).copy())
+        return SymbolArray(algebra.shift(algebra.scale(block, high - low), low), is_shared=True)
 
     def exponential(self, scale: Any, size: Any, *, kind: str, mirror: bool, dtype: Any = np.float64) -> Any:
         shape = sizes(size) if size is not None else np.shape(scale)
         variables = self.read(kind, math.prod(shape))
         if size is not None and isinstance(scale, float) and scale > 0.0:
-            return SymbolArray(exponential_symbols(self.run, variables, shape, scale=scale, mirror=mirror), dtype)
+            block = exponential_symbols(self.run, variables, shape, scale=scale, mirror=mirror)
+            return SymbolArray(block, dtype, is_shared=True)
         block = exponential_symbols(self.run, variables, shape, mirror=mirror)
         scaled = algebra.scale(block, scale)
-        return from_block(scaled) if scaled.shape == () else SymbolArray(scaled.copy(), dtype)
+        return from_block(scaled) if scaled.shape == () else SymbolArray(scaled, dtype, is_shared=True)
 
     def gumbel(self, loc: Any, scale: Any, size: Any) -> Any:
         shape = sizes(size) if size is not None else np.broadcast_shapes(np.shape(loc), np.shape(scale))
         block = gumbel_symbols(self.run, self.read("double", math.prod(shape)), shape, mirror=True)
         scaled = algebra.shift(algebra.scale(block, scale), loc)
-        return from_block(scaled) if scaled.shape == () else SymbolArray(scaled.copy())
+        return from_block(scaled) if scaled.shape == () else SymbolArray(scaled, is_shared=True)
 
     def integers(self, low: Any, high: Any, size: Any, *, kind: str) -> Any:
         """Whole numbers from low to high - 1."""

@@ -92,7 +92,7 @@ class NumpyFront:
 
     def uniforms(self, run: Run, stream: Stream, shape: tuple[int, ...]) -> SymbolArray:
         variables = run.read_stream(stream, 0, int(np.prod(shape)), "double")
-        return SymbolArray(uniform_symbols(run, variables, shape))
+        return SymbolArray(uniform_symbols(run, variables, shape), is_shared=True)
 
     def read_output(self, value: Any) -> Any:
         if isinstance(value, DeferredArray):

@@ -91,10 +91,10 @@ def _on_symbols(run: Run, name: str, inputs: tuple[Any, ...]) -> Any:
             return compare(run, name, *inputs)
         if name in _BINARY:
             if all(isinstance(value, _RANDOM) for value in inputs):
-                return _wrapped(_BINARY[name](*(as_block(run, value) for value in inputs)))
-            return _wrapped(_with_number(run, name, *inputs))
+                return _wrapped(_BINARY[name](*(as_block(run, value) for value in inputs)), *inputs)
+            return _wrapped(_with_number(run, name, *inputs), *inputs)
     elif name in _UNARY:
-        return _wrapped(_UNARY[name](as_block(run, inputs[0])))
+        return _wrapped(_UNARY[name](as_block(run, inputs[0])), inputs[0])
     if name in ("isnan", "isinf", "isfinite"):
         block = as_block(run, inputs[0])
         return np.where(block.variable < 0, getattr(np, name)(block.a), name == "isfinite")
@@ -103,7 +103,7 @@ def _on_symbols(run: Run, name: str, inputs: tuple[Any, ...]) -> Any:
     if name == "floor" and isinstance(inputs[0], Symbol):
         return inputs[0].__floor__()
     if name in ("absolute", "fabs"):
-        return _wrapped(transforms.absolute(as_block(run, inputs[0])))
+        return _wrapped(transforms.absolute(as_block(run, inputs[0])), inputs[0])
     if name in ("power", "float_power"):
         return _power(run, *inputs)
     raise run.refuse("not supported on random numbers", f"numpy.{name}")
@@ -162,7 +162,7 @@ def _clamped(run: Run, name: str, first: Any, second: Any) -> Any:
         raise run.refuse("the larger of two random values has no closed form", f"numpy.{name}")
     bound = _floats(second)
     low, high = (bound, None) if name in ("maximum", "fmax") else (None, bound)
-    return _wrapped(conditions.clamp(as_block(run, first), low, high))
+    return _wrapped(conditions.clamp(as_block(run, first), low, high), first)
 
 
 def _divided(block: Symbols, number: Any) -> Symbols:
@@ -182,8 +182,8 @@ def _power(run: Run, base: Any, exponent: Any) -> Any:
         if isinstance(base, _RANDOM):
             raise run.refuse("a power of two random values has no closed form", "numpy.power")
         log_base = np.log(_floats(base))
-        return _wrapped(transforms.exp(algebra.scale(as_block(run, exponent), log_base)))
-    return _wrapped(transforms.power(as_block(run, base), _floats(exponent)))
+        return _wrapped(transforms.exp(algebra.scale(as_block(run, exponent), log_base)), exponent)
+    return _wrapped(transforms.power(as_block(run, base), _floats(exponent)), base)
 
 
 def _on_deferred(run: Run, ufunc: Any, name: str, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -230,14 +230,17 @@ def _connected(run: Run, name: str, first: Any, second: Any) -> Any:
     return DeferredArray(run, array.values).mapped(operator.and_ if is_and else operator.or_, other)
 
 
-def _wrapped(block: Symbols) -> Any:
+def _wrapped(block: Symbols, first: Any, second: Any = None) -> Any:
+    """The block as the program gets it. first, second: what it was computed from."""
     form = block.form[0]
     if not (form is not None and form.is_full and block.size) and every(block.variable < 0):
         return block.a.copy()[()]
     if block.shape == ():
         return from_block(block)
-    # Results may share columns with their operands: without a copy, writing into one would change the other.
-    return SymbolArray(block.copy())
+    # Results may share columns with their operands.
+    if isinstance(first, SymbolArray):
+        return first.computed(block, second)
+    return second.computed(block, None) if isinstance(second, SymbolArray) else SymbolArray(block.copy())
 
 
 def _written(run: Run, name: str, out: Any, result: Any) -> Any:

@@ -15,6 +15,8 @@ from specverify.exact.program import FrontEnd
 from specverify.exact.run import Run
 
 Cells = list[tuple[Any, float]]
+_SCALARS = (bool, int, float, str)
+_ARRAYS = (np.generic, np.ndarray)
 
 
 class UnreadableOutput(TypeError):
@@ -23,14 +25,17 @@ class UnreadableOutput(TypeError):
 
 def normalised(value: Any, front_ends: Sequence[FrontEnd]) -> Any:
     """Nested tuples of Python ints, bools, floats, strings, None and Deferreds."""
-    if type(value) is list or type(value) is tuple:
+    kind = type(value)
+    if kind is list or kind is tuple:
         # The common case, a list of tokens.
         return tuple([part if type(part) is int else normalised(part, front_ends) for part in value])
+    if kind is np.int64:
+        return int(value)
     if isinstance(value, Deferred):
         return value
-    if value is None or isinstance(value, bool | int | float | str):
+    if value is None or isinstance(value, _SCALARS):
         return value
-    if isinstance(value, np.generic | np.ndarray) and value.dtype != object:
+    if isinstance(value, _ARRAYS) and value.dtype != object:
         return _tuples(value.tolist())
     for front_end in front_ends:
         read = front_end.read_output(value)

@@ -165,7 +165,8 @@ class PythonFront:
         return SymbolicRandom(run, stream, self._seeded)
 
     def uniforms(self, run: Run, stream: Stream, shape: tuple[int, ...]) -> Any:
-        return SymbolArray(uniform_symbols(run, run.read_stream(stream, 0, math.prod(shape), "double"), shape))
+        variables = run.read_stream(stream, 0, math.prod(shape), "double")
+        return SymbolArray(uniform_symbols(run, variables, shape), is_shared=True)
 
     def read_output(self, value: Any) -> Any:
         return NotImplemented

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from specverify.exact import algebra
 from specverify.exact.conditions import Conditions, thresholds
-from specverify.exact.deferred import UNDECIDED, Deferred, Function, Get, conjunction, disjunction
+from specverify.exact.deferred import UNDECIDED, Deferred, Function, Get
 from specverify.exact.lazy import total
 from specverify.exact.leaves import Condition, Piecewise, Race
 from specverify.exact.races import race
@@ -42,21 +42,61 @@ def condition_at(conditions: Conditions, index: Any) -> bool | Condition:
 def entries(conditions: Conditions) -> list[bool | Condition]:
     """All entries in order, flattened."""
     run = conditions.run
-    columns = (column.ravel().tolist() for column in conditions.columns)
     return [
-        Condition(run, int(variable), threshold, below) if variable >= 0 else below
-        for variable, threshold, below in zip(*columns, strict=True)
+        Condition(run, variable, threshold, below) if variable >= 0 else below
+        for variable, threshold, below in zip(*_flat_columns(conditions), strict=True)
     ]
+
+
+def _flat_columns(conditions: Conditions) -> tuple[list[int], list[float], list[bool]]:
+    variable, threshold, below = conditions.columns
+    if variable.ndim == 1:
+        return variable.tolist(), threshold.tolist(), below.tolist()
+    return variable.ravel().tolist(), threshold.ravel().tolist(), below.ravel().tolist()
 
 
 def all_true(conditions: Conditions) -> Any:
     """Whether all entries are true: decides them in order up to the first that is not."""
-    return conjunction(conditions.run, entries(conditions))
+    return UpToFirst(conditions, False) if some(conditions.variable >= 0) else every(conditions.below)
 
 
 def any_true(conditions: Conditions) -> Any:
     """Whether any entry is true: decides them in order up to the first that is."""
-    return disjunction(conditions.run, entries(conditions))
+    return UpToFirst(conditions, True) if some(conditions.variable >= 0) else some(conditions.below)
+
+
+class UpToFirst(Function):
+    """Whether an entry is true (looked_for is True), or whether none is false: decided in order, up to the first that
+    is looked for. The parts of the function are made only where it becomes a part of another.
+    """
+
+    __slots__ = ("_parts", "conditions", "looked_for")
+
+    def __init__(self, conditions: Conditions, looked_for: bool) -> None:
+        self.run = conditions.run
+        self._value = UNDECIDED
+        self._parts: list[bool | Condition] | None = None
+        self.conditions = conditions
+        self.looked_for = looked_for
+
+    @property
+    def parts(self) -> list[bool | Condition]:  # type: ignore[override]
+        if self._parts is None:
+            self._parts = entries(self.conditions)
+        return self._parts
+
+    def function(self, get: Get) -> bool:
+        found = any(bool(get(index)) is self.looked_for for index in range(len(self.parts)))
+        return found is self.looked_for
+
+    def _decide(self) -> bool:
+        if self._parts is not None:
+            return bool(super()._decide())
+        decide, looked_for = self.run.decide, self.looked_for
+        for variable, threshold, below in zip(*_flat_columns(self.conditions), strict=True):
+            if (below if variable < 0 else decide(variable, threshold) == below) is looked_for:
+                return looked_for
+        return not looked_for
 
 
 def first_true(conditions: Conditions, default: int = 0) -> int | Deferred:

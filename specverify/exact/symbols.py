@@ -62,6 +62,8 @@ class Form(NamedTuple):
 class Symbols:
     """A block of symbols: columns of one shape. A view of the columns is a view of the block.
 
+    Blocks share columns, and those of one value cannot be written into: whoever writes makes a copy first.
+
     variable: CONSTANT (-1) where the entry is the number in column a. mirror: Z is 1 - U. parent: row of the run's
     table for the NEST kinds. form: the common form, in a box that all views of the columns share, so that writing
     through one of them clears it for all.
@@ -167,15 +169,16 @@ def _block(
     b: float = 1.0, mirror: bool = False,
 ) -> Symbols:  # fmt: skip
     is_alike = isinstance(a, float)
+    column = alike if is_alike else filled
     return Symbols(
         run,
         array(variables, dtype=np.int64).reshape(shape),
-        filled(shape, kind, np.uint8),
-        filled(shape, mirror, np.bool_),
-        filled(shape, a),
-        filled(shape, b),
-        filled(shape, 1.0),
-        zeros(shape, dtype=np.int64),
+        column(shape, kind, np.uint8),
+        column(shape, mirror, np.bool_),
+        column(shape, a),
+        column(shape, b),
+        column(shape, 1.0),
+        column(shape, 0, np.int64),
         form=[Form(kind, mirror, 1.0, a == 0.0 and b > 0.0) if is_alike else None],
     )
 
@@ -184,6 +187,12 @@ def _block(
 def first_integers(count: int) -> NDArray[np.int64]:
     """As np.arange. Shared: nobody may write into it."""
     return np.arange(count)
+
+
+@functools.lru_cache(maxsize=1024)
+def alike(shape: tuple[int, ...], value: Any, dtype: Any = np.float64) -> NDArray[Any]:
+    """As np.full, but shared and without memory of its own: nobody can write into it."""
+    return np.broadcast_to(array(value, dtype=dtype), shape)
 
 
 def filled(shape: tuple[int, ...], value: Any, dtype: Any = np.float64) -> NDArray[Any]:

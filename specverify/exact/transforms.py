@@ -20,8 +20,8 @@ from specverify.exact.symbols import (
     Floats,
     Form,
     Symbols,
+    alike,
     every,
-    filled,
     some,
 )
 
@@ -31,12 +31,12 @@ def log(block: Symbols) -> Symbols:
     """Natural logarithm. Raises NotEnumerable where the symbol may be negative."""
     form = block.form[0]
     if form is not None and form.is_pure and form.is_full and form.kind <= POWER_E:
-        ones, log_b = filled(block.shape, 1.0), np.log(block.b)
+        ones, log_b = alike(block.shape, 1.0), np.log(block.b)
         if form.kind == POWER_U:
             new_b, new_form = -block.c, Form(POWER_E, form.mirror, 1.0, False)
         else:
             new_b, new_form = block.c, Form(LOG_E, form.mirror, 1.0, False)
-        kind = filled(block.shape, new_form.kind, np.uint8)
+        kind = alike(block.shape, new_form.kind, np.uint8)
         return Symbols(block.run, block.variable, kind, block.mirror, log_b, new_b, ones, block.parent, form=[new_form])
     block = _without_tiny_offsets(_mirrored(block))
     variable, kind, mirror, a, b, c, parent = block.columns

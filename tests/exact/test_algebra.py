@@ -330,7 +330,7 @@ def test_one_variable_twice_in_a_race_is_reused_randomness(count):
 def test_writing_through_a_view_shows_in_the_block():
     """In-place writes reach every view, and clear the common form that speeds blocks up."""
     run = new_run()
-    block = start(run, "uniform", 4)
+    block = start(run, "uniform", 4).copy()
     view = block[1:3]
     view.assign(0, transforms.log(start(run, "uniform", 1))[0])
 
