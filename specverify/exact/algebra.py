@@ -20,6 +20,7 @@ from specverify.exact.symbols import (
     Symbols,
     common_shape,
     every,
+    least_of,
     some,
 )
 
@@ -77,8 +78,9 @@ def scale(block: Symbols, number: Any) -> Symbols:
         is_product = form.is_pure and form.is_full  # b Z^c or b E^c throughout: a is 0
         with np.errstate(**_QUIET):
             new_a, new_b = a if is_product else a * numbers, b * numbers
-        if every(np.isfinite(new_b)) and (is_product or every(np.isfinite(new_a))):
-            if every(new_b > 0.0):
+        least = least_of(new_b) if new_b.size else 1.0
+        if least == least and (is_product or every(np.isfinite(new_a))):
+            if least > 0.0:
                 if not form.is_pure and form.is_full and not some(new_a):  # as of -log(u)
                     form = form._replace(is_pure=True)
             elif every(new_b):

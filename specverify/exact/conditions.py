@@ -29,6 +29,7 @@ from specverify.exact.symbols import (
     Symbols,
     common_shape,
     every,
+    has_no_nan,
     some,
 )
 
@@ -42,7 +43,7 @@ IS_LESS = {"less": True, "less_equal": True, "greater": False, "greater_equal": 
 _EXCHANGED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal"}
 
 
-@dataclass(eq=False)  # not frozen, as Symbols
+@dataclass(eq=False, slots=True)  # not frozen, as Symbols
 class Conditions:
     """A block of events on single variables, columns of one shape.
 
@@ -194,7 +195,7 @@ def threshold(symbol: Symbol, number: float) -> tuple[float, bool]:
 
 def _simple_thresholds(form: Form, block: Symbols, numbers: Floats) -> tuple[Floats, NDArray[np.bool_]] | None:
     """As thresholds, for blocks of one common form and numbers without NaN; None where it does not apply."""
-    if form.kind > LOG_E or not form.is_full or some(np.isnan(numbers)):
+    if form.kind > LOG_E or not form.is_full or not has_no_nan(numbers):
         return None
     with np.errstate(**_QUIET):
         core = numbers / block.b if form.is_pure else (numbers - block.a) / block.b

@@ -19,6 +19,7 @@ from specverify.exact.run import Run
 from specverify.exact.scalar import Symbol, from_block
 from specverify.exact.symbols import Symbols, constant_symbols
 
+_FLOAT64 = np.dtype(np.float64)
 _LISTS = (list, tuple)
 _STANDINS = (Standin, Symbol, Deferred)
 _PLAIN = frozenset({int, float, bool, np.int64, np.float64, np.ndarray})
@@ -40,7 +41,7 @@ class SymbolArray(Standin):
         self.is_shared = is_shared
         self.run = block.run
         self.shape = block.variable.shape
-        self.dtype = np.dtype(dtype)
+        self.dtype = _FLOAT64 if dtype is np.float64 else np.dtype(dtype)
 
     def reorganised(self, move: Callable[[NDArray[Any]], NDArray[Any]]) -> SymbolArray:
         columns = (move(column) for column in self._viewable().columns)

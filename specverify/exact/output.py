@@ -15,6 +15,7 @@ from specverify.exact.program import FrontEnd
 from specverify.exact.run import Run
 
 Cells = list[tuple[Any, float]]
+_FEW = 24
 _SCALARS = (bool, int, float, str)
 _ARRAYS = (np.generic, np.ndarray)
 
@@ -95,6 +96,8 @@ def expanded(run: Run, output: Any) -> Cells:
 def _possible(values: Any, weights: Any) -> list[tuple[Any, float]]:
     """Values as plain numbers, with their weights where these are not zero."""
     if isinstance(weights, np.ndarray):
+        if len(weights) <= _FEW and isinstance(values, np.ndarray):
+            return [(value, weight) for value, weight in zip(values.tolist(), weights.tolist(), strict=True) if weight]
         positive = np.flatnonzero(weights)
         if isinstance(values, np.ndarray):
             return list(zip(values[positive].tolist(), weights[positive].tolist(), strict=True))

@@ -17,6 +17,7 @@ from specverify.exact.symbols import (
     Floats,
     Symbols,
     every,
+    least_of,
     some,
 )
 
@@ -38,8 +39,7 @@ def race(block: Symbols, *, largest: bool, operation: str) -> tuple[NDArray[np.i
         weights = block.b[positions]
         if form.c != -1.0:
             weights = weights ** (-1.0 / form.c)
-        total = weights.sum()
-        if len(positions) > 1 and np.isfinite(total) and every(weights):
+        if len(positions) > 1 and least_of(weights) > 0.0 and np.isfinite(total := weights.sum()):
             return positions, block.variable[positions], weights / total
     if form is not None and form.kind == LOG_E and (form.is_full or (largest and _are_lowest(block.a[~symbolic]))):
         # a + b log E with one b: b log(E e^(a/b)), which is largest at the first arrival where b < 0.

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _FREE, _INSPECTED, _RACED, _CLAMPED = 0, 1, 2, 3
 _WHOLE = (0.0, 1.0)
+# Up to this many variables are looked at one by one, which is faster than arrays.
+_FEW = 24
 
 READ_TWICE = "the same random numbers are read twice: two generators, or one that was seeded again, share a seed"
 
@@ -181,6 +183,12 @@ class Run:
             self.known[variable] = point.afterwards
             self.stack.here = point
             return not point.index
+        if within is not None and self.is_simple:
+            # What is known of the variable may settle it.
+            if threshold >= within[1]:
+                return True
+            if threshold <= within[0]:
+                return False
         return self._decide(variable, threshold, operation)
 
     def _decide(self, variable: int, threshold: float, operation: str) -> bool:
@@ -243,6 +251,13 @@ class Run:
         for held in list(self._held):
             if (variables == held).any():
                 self._settle_holder(held)
+        state = self._state
+        if len(variables) <= _FEW:
+            listed = variables.tolist()
+            if not any([state[variable] for variable in listed]) and len(set(listed)) == len(listed):
+                for variable in listed:
+                    state[variable] = _RACED
+                return
         known = self._states()
         states = known[variables]
         if states.any():

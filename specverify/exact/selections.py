@@ -13,7 +13,7 @@ from specverify.exact import algebra
 from specverify.exact.conditions import Conditions, thresholds
 from specverify.exact.deferred import UNDECIDED, Deferred, Function, Get
 from specverify.exact.lazy import total
-from specverify.exact.leaves import Condition, Piecewise, Race
+from specverify.exact.leaves import Condition, Leaf, Piecewise, Race
 from specverify.exact.races import race
 from specverify.exact.run import Run
 from specverify.exact.symbols import POWER_U, Floats, Symbols, every, first_integers, some
@@ -85,6 +85,10 @@ class UpToFirst(Function):
             self._parts = entries(self.conditions)
         return self._parts
 
+    def only_leaf(self) -> Leaf | None:
+        # The parts are leaves of their own, each.
+        return super().only_leaf() if self._parts is not None or self.conditions.size < 2 else None
+
     def function(self, get: Get) -> bool:
         found = any(bool(get(index)) is self.looked_for for index in range(len(self.parts)))
         return found is self.looked_for
@@ -113,6 +117,8 @@ def first_true(conditions: Conditions, default: int = 0) -> int | Deferred:
             break
     if not positions:
         return fallback
+    if len(positions) == variables.size:
+        return FirstTrue(conditions, positions, fallback)
     candidates = conditions[positions]
     if every(candidates.variable == candidates.variable[0]):
         return _first_of_one_variable(candidates, array(positions), fallback)
@@ -141,6 +147,9 @@ class FirstTrue(Function):
             self._parts = entries(self.conditions)
         return self._parts
 
+    def only_leaf(self) -> Leaf | None:
+        return super().only_leaf() if self._parts is not None or len(self.positions) < 2 else None
+
     def function(self, get: Get) -> int:
         return next((position for index, position in enumerate(self.positions) if get(index)), self.fallback)
 
@@ -148,7 +157,7 @@ class FirstTrue(Function):
         if self._parts is not None:
             return int(super()._decide())
         decide = self.run.decide
-        events = zip(*(column.tolist() for column in self.conditions.columns), self.positions, strict=True)
+        events = zip(*_flat_columns(self.conditions), self.positions, strict=True)
         for variable, threshold, below, position in events:
             if decide(variable, threshold) == below:
                 return int(position)

@@ -17,6 +17,7 @@ on U. Comparisons at equality are decided as in the continuum: they have probabi
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,6 +32,8 @@ POWER_U, POWER_E, LOG_E, NEST_LOG, NEST_EXP, NEST_POWER = range(6)
 CONSTANT = -1
 
 Floats = NDArray[np.float64]
+# Up to this many numbers are looked at one by one, which is faster than arrays.
+_FEW = 24
 Index = Any
 """Anything that indexes an array: the block is indexed like its columns."""
 
@@ -43,6 +46,24 @@ def some(mask: Any) -> bool:
 def every(mask: Any) -> bool:
     """mask.all(), likewise."""
     return bool(count_nonzero(mask) == mask.size)
+
+
+def has_no_nan(numbers: Floats) -> bool:
+    """Whether there is no NaN among them."""
+    if numbers.size > _FEW:
+        return not some(np.isnan(numbers))
+    # Infinities of both signs may sum to NaN.
+    total = sum(numbers.ravel().tolist())
+    return total == total or not some(np.isnan(numbers))
+
+
+def least_of(numbers: Floats) -> float:
+    """The smallest of them, which must be one at least; NaN where one is not finite."""
+    if numbers.size > _FEW:
+        return float(numbers.min()) if every(np.isfinite(numbers)) else math.nan
+    listed = numbers.ravel().tolist()
+    total = sum(listed)
+    return min(listed) if total - total == 0.0 or every(np.isfinite(numbers)) else math.nan
 
 
 class Form(NamedTuple):

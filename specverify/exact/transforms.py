@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from specverify.exact.symbols import (
     Symbols,
     alike,
     every,
+    least_of,
     some,
 )
 
@@ -129,9 +131,10 @@ def ratio(number: Floats, block: Symbols) -> Symbols:
     if form is not None and form.is_pure and form.is_full and form.kind <= POWER_E and number.shape == block.shape:
         with np.errstate(**_QUIET):
             new_b = number / block.b
-        if every(np.isfinite(new_b)) and every(new_b >= 0.0):
+        least = least_of(new_b) if new_b.size else math.nan
+        if least >= 0.0:
             variable, kind, mirror, a, _, c, parent = block.columns
-            if every(new_b):
+            if least:
                 form = form._replace(c=-form.c)
             else:
                 variable = np.where(new_b == 0.0, CONSTANT, variable)
