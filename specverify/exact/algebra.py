@@ -54,7 +54,7 @@ def shift(block: Symbols, number: Any) -> Symbols:
     shape = common_shape(block, numbers)
     variable, kind, mirror, a, b, c, parent = block.broadcast(shape).columns
     form = block.form[0]
-    if form is not None and every(np.isfinite(numbers)):
+    if form is not None and numbers.size and least_of(numbers) > -np.inf:
         return Symbols(
             block.run, variable, kind, mirror, a + numbers, b, c, parent, form=[form._replace(is_pure=False)]
         )

@@ -41,7 +41,9 @@ class ChoicePoint:
         self.probability = self._before * float(self.weights[index])
         self.afterwards = self._intervals[index] if self._intervals else _NONE
 
-    def compares(self, variable: int, threshold: float, within: Interval | None, intervals: tuple[Interval, ...]) -> None:
+    def compares(
+        self, variable: int, threshold: float, within: Interval | None, intervals: tuple[Interval, ...]
+    ) -> None:
         """Keeps what comparison this is. intervals: where the variable lies in each branch."""
         self.variable = variable
         self.threshold = threshold

@@ -14,10 +14,10 @@ from specverify.exact import selections
 from specverify.exact.deferred import Deferred
 from specverify.exact.numpy_coarse import CoarseArray, rounded_to_half
 from specverify.exact.numpy_deferred import DeferredArray, decided, object_array, plain_index
-from specverify.exact.numpy_standins import Standin
+from specverify.exact.numpy_standins import Standin, direct
 from specverify.exact.run import Run
 from specverify.exact.scalar import Symbol, from_block
-from specverify.exact.symbols import Symbols, constant_symbols
+from specverify.exact.symbols import LOG_E, Symbols, constant_symbols
 
 _FLOAT64 = np.dtype(np.float64)
 _LISTS = (list, tuple)
@@ -76,8 +76,13 @@ class SymbolArray(Standin):
         if type(index) is slice:
             return self._view(self._viewable()[index])
         if type(index) is int and len(self.shape) == 1:
-            variable, kind, mirror, a, b, c, parent = (column.item(index) for column in block.columns)
-            return Symbol(self.run, variable, kind, mirror=mirror, a=a, b=b, c=c, parent=parent) if variable >= 0 else a
+            variable, a, form = block.variable.item(index), block.a.item(index), block.form[0]
+            if variable < 0:
+                return a
+            if form is not None and form.kind <= LOG_E:
+                b = block.b.item(index)
+                return Symbol(self.run, variable, form.kind, mirror=form.mirror, a=a, b=b, c=form.c)
+            return from_block(block[index])
         part = self._viewable()[plain_index(index)]
         return from_block(part) if part.shape == () else self._view(part)
 
@@ -86,6 +91,10 @@ class SymbolArray(Standin):
         self._own()
         target = self.block.variable[index]
         self.block.assign(index, as_block(self.run, value).broadcast(np.shape(target)))
+
+    __mul__, __truediv__ = direct("__mul__", "multiply"), direct("__truediv__", "divide")
+    __lt__, __le__ = direct("__lt__", "less"), direct("__le__", "less_equal")
+    __gt__, __ge__ = direct("__gt__", "greater"), direct("__ge__", "greater_equal")
 
     def astype(self, dtype: Any, **kwargs: Any) -> SymbolArray | CoarseArray:
         if np.dtype(dtype).kind != "f":

@@ -39,6 +39,9 @@ class ConditionArray(DeferredArray):
     def __setitem__(self, index: Any, value: Any) -> None:
         raise self.run.refuse("an array of undecided comparisons is written to", "assignment")
 
+    def __invert__(self) -> ConditionArray:
+        return ConditionArray(self.conditions.inverted())
+
     def astype(self, dtype: Any, **kwargs: Any) -> Any:
         return ConditionNumbers(self.conditions) if np.dtype(dtype).kind in "iu" else super().astype(dtype)
 

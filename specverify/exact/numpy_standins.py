@@ -25,6 +25,18 @@ def _late(module: str, name: str) -> Callable[..., Any]:
     return getattr(importlib.import_module(f"specverify.exact.{module}"), name)  # type: ignore[no-any-return]
 
 
+def direct(operator: str, name: str) -> Callable[[Any, Any], Any]:
+    """An operator for random numbers that spares the way through numpy's dispatch. name: of numpy's function for it."""
+    dispatched = getattr(NDArrayOperatorsMixin, operator)
+
+    def method(self: Any, other: Any) -> Any:
+        if type(other) is np.ndarray and other.dtype == np.float64:
+            return _late("numpy_ufuncs", "on_symbols")(self.run, name, (self, other))
+        return dispatched(self, other)
+
+    return method
+
+
 class Standin(NDArrayOperatorsMixin):
     """What the three have in common: dispatch of numpy's functions, and shape."""
 

@@ -81,11 +81,14 @@ def _result(run: Run, ufunc: Any, name: str, method: str, inputs: tuple[Any, ...
     if isinstance(inputs[0], _RANDOM) or any(isinstance(value, _RANDOM) for value in inputs[1:]):
         if method != "__call__" or kwargs:
             raise run.refuse("not supported on random numbers", f"numpy.{name}" + (f".{method}" if method else ""))
-        return _on_symbols(run, name, inputs)
+        return on_symbols(run, name, inputs)
     return _on_deferred(run, ufunc, name, method, inputs, kwargs)
 
 
-def _on_symbols(run: Run, name: str, inputs: tuple[Any, ...]) -> Any:
+def on_symbols(run: Run, name: str, inputs: tuple[Any, ...]) -> Any:
+    """The function of that name where an input is random; the entry point of operators."""
+    if run.is_finished:
+        run.require_current(f"numpy.{name}")
     if len(inputs) == 2:
         if name in _COMPARISONS:
             return compare(run, name, *inputs)

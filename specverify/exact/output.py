@@ -17,6 +17,7 @@ from specverify.exact.run import Run
 Cells = list[tuple[Any, float]]
 _FEW = 24
 _SCALARS = (bool, int, float, str)
+_OPEN = (Deferred, tuple)
 _ARRAYS = (np.generic, np.ndarray)
 
 
@@ -110,7 +111,7 @@ def _one_draw(output: Any, leaf: Leaf, law: list[tuple[Any, float]]) -> Iterator
     if isinstance(output, tuple):
         # The common case, a flat tuple with one open place, without a walk for each of up to 10^5 values.
         parts = [opened(part) for part in output]
-        is_open = [isinstance(part, Deferred | tuple) for part in parts]
+        is_open = [isinstance(part, _OPEN) for part in parts]
         place = is_open.index(True)
         if is_open.count(True) == 1 and parts[place] is leaf:
             before, after = tuple(parts[:place]), tuple(parts[place + 1 :])

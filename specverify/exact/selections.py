@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -107,7 +108,7 @@ def first_true(conditions: Conditions, default: int = 0) -> int | Deferred:
     """Position of the first true entry of a 1-d block, or default where none is (0 is what argmax gives)."""
     variables = conditions.variable
     if variables.size and int(variables.item(0)) >= 0 and every(variables == variables[0]):
-        return _first_of_one_variable(conditions, first_integers(variables.size), default)
+        return _first_of_one_variable(conditions, None, default)
     positions, fallback = [], default
     for position, (variable, is_true) in enumerate(zip(variables.tolist(), conditions.below.tolist(), strict=True)):
         if variable >= 0:
@@ -214,12 +215,21 @@ def search_uniform(run: Run, variable: int, scale: float, row: Floats, operation
     return Piecewise(run, variable, edges, np.arange(len(row) + 1), operation)
 
 
-def _first_of_one_variable(candidates: Conditions, positions: NDArray[np.int64], fallback: int) -> int | Deferred:
-    if bool(candidates.below.all()):
+@functools.lru_cache(maxsize=256)
+def _places(count: int, fallback: int) -> NDArray[np.int64]:
+    """0, 1, ... count - 1 and the fallback. Shared: nobody may write into it."""
+    return np.append(np.arange(count), fallback)
+
+
+def _first_of_one_variable(candidates: Conditions, where: NDArray[np.int64] | None, fallback: int) -> Deferred:
+    """where: positions of the candidates; None where they are all there are."""
+    if every(candidates.below):
         # U < t: entry i is first exactly where U lies between the running maxima before and at i.
         edges = np.maximum.accumulate(candidates.threshold)
-        return _piecewise(candidates, edges, np.append(positions, fallback), "first true comparison")
-    if not bool(candidates.below.any()):
+        values = _places(candidates.size, fallback) if where is None else np.append(where, fallback)
+        return _piecewise(candidates, edges, values, "first true comparison")
+    positions = first_integers(candidates.size) if where is None else where
+    if not some(candidates.below):
         # U >= t: the same with running minima, from above.
         edges = np.minimum.accumulate(candidates.threshold)[::-1]
         return _piecewise(candidates, edges, np.append(fallback, positions[::-1]), "first true comparison")
@@ -236,8 +246,8 @@ def _first_of_one_variable(candidates: Conditions, positions: NDArray[np.int64],
 
 def _piecewise(conditions: Conditions, edges: Floats, values: NDArray[Any], operation: str) -> Deferred:
     # Ratios above 1 make thresholds that no uniform reaches.
-    edges = np.clip(edges, 0.0, 1.0)
-    return Piecewise(conditions.run, int(conditions.variable.reshape(-1)[0]), edges, values, operation)
+    edges = np.minimum(np.maximum(edges, 0.0), 1.0)
+    return Piecewise(conditions.run, conditions.variable.item(0), edges, values, operation)
 
 
 def whole_part(block: Symbols) -> Any:
