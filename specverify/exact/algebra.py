@@ -9,20 +9,8 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy import asarray
 
-from specverify.exact.symbols import (
-    CONSTANT,
-    LOG_E,
-    NEST_EXP,
-    NEST_LOG,
-    POWER_E,
-    POWER_U,
-    Floats,
-    Symbols,
-    common_shape,
-    every,
-    least_of,
-    some,
-)
+from specverify.exact.columns import Floats, every, least_of, some
+from specverify.exact.symbols import CONSTANT, LOG_E, NEST_EXP, NEST_LOG, POWER_E, POWER_U, Symbols, common_shape
 
 _QUIET: dict[str, Any] = {"divide": "ignore", "invalid": "ignore", "over": "ignore", "under": "ignore"}
 

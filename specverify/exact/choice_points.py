@@ -32,6 +32,8 @@ class ChoicePoint:
         self.operation = operation
         self.following = END
         self._before = before
+        self.within: Interval | None
+        self._intervals: tuple[Interval, ...]
         self.forget()
         self.take(index)
 
@@ -55,8 +57,8 @@ class ChoicePoint:
         """Takes the choice for no comparison."""
         self.variable = -1
         self.threshold = math.nan
-        self.within: Interval | None = _NONE
-        self._intervals: tuple[Interval, ...] = ()
+        self.within = _NONE
+        self._intervals = ()
         self.afterwards = _NONE
 
     @property

@@ -15,13 +15,14 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from specverify.exact.columns import Floats
 from specverify.exact.deferred import plain
 from specverify.exact.errors import source_line
+from specverify.exact.events import Condition
 from specverify.exact.lazy import shown
-from specverify.exact.leaves import Condition, Piecewise
+from specverify.exact.leaves import Piecewise
 from specverify.exact.opaque import Opaque
 from specverify.exact.run import Run
-from specverify.exact.symbols import POWER_U, Floats
 
 _NOTE = "random numbers of half precision: "
 

@@ -15,6 +15,7 @@ from numpy import array, asarray, zeros
 from numpy.typing import NDArray
 
 from specverify.exact import algebra
+from specverify.exact.columns import Floats, every, has_no_nan, some
 from specverify.exact.run import Run
 from specverify.exact.symbols import (
     CONSTANT,
@@ -24,13 +25,9 @@ from specverify.exact.symbols import (
     NEST_POWER,
     POWER_E,
     POWER_U,
-    Floats,
     Form,
     Symbols,
     common_shape,
-    every,
-    has_no_nan,
-    some,
 )
 
 if TYPE_CHECKING:

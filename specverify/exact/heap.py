@@ -62,7 +62,7 @@ def live_objects(types: tuple[type, ...]) -> list[Any]:
     things = gc.get_objects()
     found = []
     # Generators are rare: to look for the next one takes a third of the time of asking every object.
-    rest = iter(things)
+    rest: Any = iter(things)
     while not wanted.isdisjoint(map(type, rest)):
         found.append(things[len(things) - rest.__length_hint__() - 1])
     if _heap.types:

@@ -189,10 +189,7 @@ def _opened(value: Any) -> Any:
 def holds_standin(value: Any) -> bool:
     """Whether a random or undecided number is in the value, or in its lists and tuples."""
     if isinstance(value, _LISTS):
-        for part in value:
-            if type(part) not in _PLAIN and holds_standin(part):
-                return True
-        return False
+        return any(type(part) not in _PLAIN and holds_standin(part) for part in value)
     return isinstance(value, _STANDINS)
 
 

@@ -16,6 +16,7 @@ from numpy import array, asarray
 from numpy.typing import NDArray
 
 from specverify.exact import algebra
+from specverify.exact.columns import first_integers
 from specverify.exact.deferred import Deferred
 from specverify.exact.lazy import shown
 from specverify.exact.leaves import Piecewise
@@ -24,7 +25,7 @@ from specverify.exact.numpy_deferred import DeferredArray
 from specverify.exact.run import Run
 from specverify.exact.scalar import Symbol, from_block
 from specverify.exact.streams import Stream
-from specverify.exact.symbols import exponential_symbols, first_integers, gumbel_symbols, uniform_symbols
+from specverify.exact.symbols import exponential_symbols, gumbel_symbols, uniform_symbols
 
 # Tolerance of numpy's own check that probabilities sum to 1: the square root of the type's epsilon.
 _SUM_TOLERANCE = float(np.sqrt(np.finfo(np.float64).eps))

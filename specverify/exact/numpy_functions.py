@@ -15,7 +15,6 @@ from specverify.exact.numpy_deferred import DeferredArray, decided, object_array
 from specverify.exact.numpy_standins import Standin
 from specverify.exact.run import Run
 from specverify.exact.scalar import Symbol, from_block
-from specverify.exact.symbols import POWER_U
 
 _Function = Callable[..., Any]
 # Functions that are methods of every stand-in.

@@ -10,14 +10,15 @@ import numpy as np
 from numpy import asarray
 
 from specverify.exact import algebra, conditions, transforms
+from specverify.exact.columns import Floats, every
 from specverify.exact.deferred import Deferred, combined, plain
-from specverify.exact.leaves import Condition
+from specverify.exact.events import Condition
 from specverify.exact.numpy_arrays import SymbolArray, as_block
 from specverify.exact.numpy_conditions import ConditionArray
 from specverify.exact.numpy_deferred import DeferredArray, decided
 from specverify.exact.run import Run
 from specverify.exact.scalar import Symbol, from_block
-from specverify.exact.symbols import Floats, Symbols, common_shape, every
+from specverify.exact.symbols import Symbols, common_shape
 
 _Block = Callable[[Symbols], Symbols]
 

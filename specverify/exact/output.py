@@ -61,7 +61,7 @@ def expanded(run: Run, output: Any) -> Cells:
 
     What depends on more than one draw, or shares a variable with another draw, is decided first: that forks.
     """
-    if type(output) is tuple and all([type(part) is int for part in output]):
+    if type(output) is tuple and set(map(type, output)) == {int}:
         return [(output, 1.0)]
     undecided = [part for part in _parts(output) if isinstance(part, Deferred) and not part.is_decided]
     if len(undecided) == 1 and isinstance(undecided[0], Leaf):

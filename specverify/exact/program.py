@@ -166,8 +166,7 @@ class SymbolicSource:
 
 def known_law(law: Sequence[float] | NDArray[np.float64]) -> tuple[float, ...]:
     """The law with rounding taken out, so that it sums to 1. Raises UsageError where it is none."""
-    is_array = type(law) is np.ndarray and law.dtype == np.float64
-    return _summing_to_one((law if is_array else np.asarray(law, dtype=np.float64)).tobytes())
+    return _summing_to_one(np.asarray(law, dtype=np.float64).tobytes())
 
 
 @functools.lru_cache(maxsize=4096)

@@ -9,18 +9,9 @@ from numpy import array
 from numpy.typing import NDArray
 
 from specverify.exact import algebra
+from specverify.exact.columns import Floats, every, least_of, some
 from specverify.exact.conditions import _QUIET
-from specverify.exact.symbols import (
-    LOG_E,
-    POWER_E,
-    POWER_U,
-    Floats,
-    Symbols,
-    every,
-    least_of,
-    some,
-)
-
+from specverify.exact.symbols import LOG_E, POWER_E, POWER_U, Symbols
 
 # Of a winner that is certain: no variables, and its weight.
 _NONE, _ONE = np.zeros(0, dtype=np.int64), np.ones(1)

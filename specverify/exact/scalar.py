@@ -11,40 +11,15 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy import array
 
 from specverify.exact import algebra, conditions, transforms
-from specverify.exact.deferred import UNDECIDED, Deferred
-from specverify.exact.leaves import Condition
-from specverify.exact.opaque import Opaque
-from specverify.exact.run import Run
-from specverify.exact.symbols import LOG_E, POWER_E, POWER_U, Form, Symbols
+from specverify.exact.comparisons import UNIFORM, comparison
+from specverify.exact.deferred import Deferred
+from specverify.exact.events import Condition
+from specverify.exact.scalar_form import ScalarForm
+from specverify.exact.symbols import LOG_E, POWER_E, POWER_U, Symbols
 
-
-Core = tuple[int, bool, float, int]
-UNIFORM: Core = (POWER_U, False, 1.0, 0)
 _new = object.__new__
-
-
-def _comparison(operation: str) -> Callable[[Any, Any], Any]:
-    is_less = conditions.IS_LESS.get(operation)
-
-    def method(symbol: Symbol, other: Any) -> Any:
-        if type(other) is not float or other != other or symbol.core is not UNIFORM or is_less is None:
-            return symbol.compare(operation, other)
-        # The hot path of programs that compare in a loop, a million times: what is affine in a uniform, with a float.
-        # Calling the class would take three times as long as setting the slots.
-        b = symbol.b
-        condition = _new(Condition)
-        condition.run = run = symbol.run
-        condition.variable = symbol.variable
-        condition.threshold = (other - symbol.a) / b
-        condition.below = (b > 0.0) is is_less
-        condition.operation = "comparison"
-        condition._value = UNDECIDED
-        return condition if run.defers_items else condition.resolve()
-
-    return method
 
 
 def _refusal(operation: str) -> Callable[..., Any]:
@@ -54,66 +29,11 @@ def _refusal(operation: str) -> Callable[..., Any]:
     return method
 
 
-class Symbol(Opaque):
-    """f(U) for one uniform variable U; see symbols.py for the forms.
+class Symbol(ScalarForm):
+    """f(U) for one uniform variable U; see symbols.py for the forms."""
 
-    core: (kind, mirror, c, parent), what a and b scale and shift; UNIFORM itself where it is U.
-    """
-
-    __slots__ = ("a", "b", "core", "variable")
+    __slots__ = ()
     shape = ()
-
-    def __init__(
-        self, run: Run, variable: int, kind: int = POWER_U, *, mirror: bool = False, a: float = 0.0, b: float = 1.0,
-        c: float = 1.0, parent: int = 0,
-    ) -> None:  # fmt: skip
-        self.run = run
-        self.variable = variable
-        self.a = a
-        self.b = b
-        core = (kind, mirror, c, parent)
-        self.core = UNIFORM if core == UNIFORM else core
-
-    @property
-    def kind(self) -> int:
-        return self.core[0]
-
-    @property
-    def mirror(self) -> bool:
-        return self.core[1]
-
-    @property
-    def c(self) -> float:
-        return self.core[2]
-
-    @property
-    def is_affine(self) -> bool:
-        """Whether it is a + b U."""
-        return self.core is UNIFORM
-
-    def block(self) -> Symbols:
-        """The same symbol as a block of shape ()."""
-        kind, mirror, c, parent = self.core
-        return Symbols(
-            self.run,
-            array(self.variable, dtype=np.int64),
-            array(kind, dtype=np.uint8),
-            array(mirror),
-            array(self.a),
-            array(self.b),
-            array(c),
-            array(parent, dtype=np.int64),
-            form=[Form(kind, mirror, c, self.a == 0.0 and self.b > 0.0)],
-        )
-
-    def _with(self, a: float, b: float) -> Symbol:
-        symbol = _new(Symbol)
-        symbol.run = self.run
-        symbol.variable = self.variable
-        symbol.a = a
-        symbol.b = b
-        symbol.core = self.core
-        return symbol
 
     def _shift(self, other: Any, sign: float) -> Any:
         number = other if type(other) is float else _number(other)
@@ -234,12 +154,12 @@ class Symbol(Opaque):
         condition = Condition(self.run, self.variable, threshold, increasing == conditions.IS_LESS[operation])
         return condition if self.run.defers_items else condition.resolve()
 
-    __lt__ = _comparison("less")
-    __le__ = _comparison("less_equal")
-    __gt__ = _comparison("greater")
-    __ge__ = _comparison("greater_equal")
-    __eq__ = _comparison("equal")
-    __ne__ = _comparison("not_equal")
+    __lt__ = comparison("less")
+    __le__ = comparison("less_equal")
+    __gt__ = comparison("greater")
+    __ge__ = comparison("greater_equal")
+    __eq__ = comparison("equal")
+    __ne__ = comparison("not_equal")
     __hash__ = None  # type: ignore[assignment]
 
     def _refuse(self, operation: str) -> NoReturn:

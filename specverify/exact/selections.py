@@ -11,13 +11,15 @@ from numpy import array, asarray
 from numpy.typing import NDArray
 
 from specverify.exact import algebra
+from specverify.exact.columns import Floats, every, first_integers, some
 from specverify.exact.conditions import Conditions, thresholds
-from specverify.exact.deferred import UNDECIDED, Deferred, Function, Get
+from specverify.exact.deferred import Deferred
+from specverify.exact.in_order import FirstTrue, UpToFirst, entries
 from specverify.exact.lazy import total
-from specverify.exact.leaves import Condition, Leaf, Piecewise, Race
+from specverify.exact.leaves import Piecewise, Race
 from specverify.exact.races import race
 from specverify.exact.run import Run
-from specverify.exact.symbols import POWER_U, Floats, Symbols, every, first_integers, some
+from specverify.exact.symbols import POWER_U, Symbols
 
 # Below this many entries, conditions of mixed direction on one variable are evaluated on every cell.
 _MAX_MIXED = 512
@@ -31,31 +33,6 @@ def winner(block: Symbols, *, largest: bool, operation: str = "argmax") -> int |
     return Race(block.run, positions, variables, weights, operation)
 
 
-def condition_at(conditions: Conditions, index: Any) -> bool | Condition:
-    """One entry: a plain truth value or a Condition."""
-    variable = int(conditions.variable[index])
-    below = bool(conditions.below[index])
-    if variable < 0:
-        return below
-    return Condition(conditions.run, variable, float(conditions.threshold[index]), below)
-
-
-def entries(conditions: Conditions) -> list[bool | Condition]:
-    """All entries in order, flattened."""
-    run = conditions.run
-    return [
-        Condition(run, variable, threshold, below) if variable >= 0 else below
-        for variable, threshold, below in zip(*_flat_columns(conditions), strict=True)
-    ]
-
-
-def _flat_columns(conditions: Conditions) -> tuple[list[int], list[float], list[bool]]:
-    variable, threshold, below = conditions.columns
-    if variable.ndim == 1:
-        return variable.tolist(), threshold.tolist(), below.tolist()
-    return variable.ravel().tolist(), threshold.ravel().tolist(), below.ravel().tolist()
-
-
 def all_true(conditions: Conditions) -> Any:
     """Whether all entries are true: decides them in order up to the first that is not."""
     return UpToFirst(conditions, False) if some(conditions.variable >= 0) else every(conditions.below)
@@ -64,44 +41,6 @@ def all_true(conditions: Conditions) -> Any:
 def any_true(conditions: Conditions) -> Any:
     """Whether any entry is true: decides them in order up to the first that is."""
     return UpToFirst(conditions, True) if some(conditions.variable >= 0) else some(conditions.below)
-
-
-class UpToFirst(Function):
-    """Whether an entry is true (looked_for is True), or whether none is false: decided in order, up to the first that
-    is looked for. The parts of the function are made only where it becomes a part of another.
-    """
-
-    __slots__ = ("_parts", "conditions", "looked_for")
-
-    def __init__(self, conditions: Conditions, looked_for: bool) -> None:
-        self.run = conditions.run
-        self._value = UNDECIDED
-        self._parts: list[bool | Condition] | None = None
-        self.conditions = conditions
-        self.looked_for = looked_for
-
-    @property
-    def parts(self) -> list[bool | Condition]:  # type: ignore[override]
-        if self._parts is None:
-            self._parts = entries(self.conditions)
-        return self._parts
-
-    def only_leaf(self) -> Leaf | None:
-        # The parts are leaves of their own, each.
-        return super().only_leaf() if self._parts is not None or self.conditions.size < 2 else None
-
-    def function(self, get: Get) -> bool:
-        found = any(bool(get(index)) is self.looked_for for index in range(len(self.parts)))
-        return found is self.looked_for
-
-    def _decide(self) -> bool:
-        if self._parts is not None:
-            return bool(super()._decide())
-        decide, looked_for = self.run.decide, self.looked_for
-        for variable, threshold, below in zip(*_flat_columns(self.conditions), strict=True):
-            if (below if variable < 0 else decide(variable, threshold) == below) is looked_for:
-                return looked_for
-        return not looked_for
 
 
 def first_true(conditions: Conditions, default: int = 0) -> int | Deferred:
@@ -124,45 +63,6 @@ def first_true(conditions: Conditions, default: int = 0) -> int | Deferred:
     if every(candidates.variable == candidates.variable[0]):
         return _first_of_one_variable(candidates, array(positions), fallback)
     return FirstTrue(candidates, positions, fallback)
-
-
-class FirstTrue(Function):
-    """The position of the first event of several that happens, or fallback: decided in order, up to that one.
-
-    The parts of the function are made only where it becomes a part of another; a number of accepted tokens does not.
-    """
-
-    __slots__ = ("_parts", "conditions", "fallback", "positions")
-
-    def __init__(self, conditions: Conditions, positions: list[int], fallback: int) -> None:
-        self.run = conditions.run
-        self._value = UNDECIDED
-        self._parts: list[bool | Condition] | None = None
-        self.conditions = conditions
-        self.positions = positions
-        self.fallback = fallback
-
-    @property
-    def parts(self) -> list[bool | Condition]:  # type: ignore[override]
-        if self._parts is None:
-            self._parts = entries(self.conditions)
-        return self._parts
-
-    def only_leaf(self) -> Leaf | None:
-        return super().only_leaf() if self._parts is not None or len(self.positions) < 2 else None
-
-    def function(self, get: Get) -> int:
-        return next((position for index, position in enumerate(self.positions) if get(index)), self.fallback)
-
-    def _decide(self) -> int:
-        if self._parts is not None:
-            return int(super()._decide())
-        decide = self.run.decide
-        events = zip(*_flat_columns(self.conditions), self.positions, strict=True)
-        for variable, threshold, below, position in events:
-            if decide(variable, threshold) == below:
-                return int(position)
-        return self.fallback
 
 
 def count_true(conditions: Conditions) -> int | Deferred:

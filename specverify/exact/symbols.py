@@ -16,14 +16,14 @@ on U. Comparisons at equality are decided as in the continuum: they have probabi
 
 from __future__ import annotations
 
-import functools
-import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy import array, asarray, count_nonzero, zeros
+from numpy import array, asarray
 from numpy.typing import NDArray
+
+from specverify.exact.columns import Floats, alike, filled
 
 if TYPE_CHECKING:
     from specverify.exact.run import Run
@@ -31,39 +31,8 @@ if TYPE_CHECKING:
 POWER_U, POWER_E, LOG_E, NEST_LOG, NEST_EXP, NEST_POWER = range(6)
 CONSTANT = -1
 
-Floats = NDArray[np.float64]
-# Up to this many numbers are looked at one by one, which is faster than arrays.
-_FEW = 24
 Index = Any
 """Anything that indexes an array: the block is indexed like its columns."""
-
-
-def some(mask: Any) -> bool:
-    """mask.any(), for arrays of truth values: a fifth of the time for short ones."""
-    return bool(count_nonzero(mask))
-
-
-def every(mask: Any) -> bool:
-    """mask.all(), likewise."""
-    return bool(count_nonzero(mask) == mask.size)
-
-
-def has_no_nan(numbers: Floats) -> bool:
-    """Whether there is no NaN among them."""
-    if numbers.size > _FEW:
-        return not some(np.isnan(numbers))
-    # Infinities of both signs may sum to NaN.
-    total = sum(numbers.ravel().tolist())
-    return total == total or not some(np.isnan(numbers))
-
-
-def least_of(numbers: Floats) -> float:
-    """The smallest of them, which must be one at least; NaN where one is not finite."""
-    if numbers.size > _FEW:
-        return float(numbers.min()) if every(np.isfinite(numbers)) else math.nan
-    listed = numbers.ravel().tolist()
-    total = sum(listed)
-    return min(listed) if total - total == 0.0 or every(np.isfinite(numbers)) else math.nan
 
 
 class Form(NamedTuple):
@@ -190,7 +159,7 @@ def _block(
     b: float = 1.0, mirror: bool = False,
 ) -> Symbols:  # fmt: skip
     is_alike = isinstance(a, float)
-    column = alike if is_alike else filled
+    column: Any = alike if is_alike else filled
     return Symbols(
         run,
         array(variables, dtype=np.int64).reshape(shape),
@@ -202,26 +171,6 @@ def _block(
         column(shape, 0, np.int64),
         form=[Form(kind, mirror, 1.0, a == 0.0 and b > 0.0) if is_alike else None],
     )
-
-
-@functools.lru_cache(maxsize=64)
-def first_integers(count: int) -> NDArray[np.int64]:
-    """As np.arange. Shared: nobody may write into it."""
-    return np.arange(count)
-
-
-@functools.lru_cache(maxsize=1024)
-def alike(shape: tuple[int, ...], value: Any, dtype: Any = np.float64) -> NDArray[Any]:
-    """As np.full, but shared and without memory of its own: nobody can write into it."""
-    return np.broadcast_to(array(value, dtype=dtype), shape)
-
-
-def filled(shape: tuple[int, ...], value: Any, dtype: Any = np.float64) -> NDArray[Any]:
-    """As np.full, in a third of its time."""
-    column = zeros(shape, dtype=dtype)
-    if value is not False:
-        column[...] = value
-    return column
 
 
 def where(condition: NDArray[np.bool_], first: Symbols, second: Symbols) -> Symbols:

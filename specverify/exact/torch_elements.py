@@ -14,13 +14,14 @@ from numpy import array
 from numpy.typing import NDArray
 
 from specverify.exact.coarse import Coarse
+from specverify.exact.columns import some
 from specverify.exact.conditions import Conditions
 from specverify.exact.deferred import Deferred
-from specverify.exact.leaves import Condition
+from specverify.exact.events import Condition
+from specverify.exact.in_order import condition_at
 from specverify.exact.run import Run
 from specverify.exact.scalar import Symbol, from_block
-from specverify.exact.selections import condition_at
-from specverify.exact.symbols import CONSTANT, Form, Symbols, some
+from specverify.exact.symbols import CONSTANT, Form, Symbols
 
 Ids = NDArray[np.int64]
 

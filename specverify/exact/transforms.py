@@ -10,22 +10,8 @@ from numpy import asarray
 from numpy.typing import NDArray
 
 from specverify.exact.algebra import _QUIET, scale, through_rows, value_bounds
-from specverify.exact.symbols import (
-    CONSTANT,
-    LOG_E,
-    NEST_EXP,
-    NEST_LOG,
-    NEST_POWER,
-    POWER_E,
-    POWER_U,
-    Floats,
-    Form,
-    Symbols,
-    alike,
-    every,
-    least_of,
-    some,
-)
+from specverify.exact.columns import Floats, alike, every, least_of, some
+from specverify.exact.symbols import CONSTANT, LOG_E, NEST_EXP, NEST_LOG, NEST_POWER, POWER_E, POWER_U, Form, Symbols
 
 
 @through_rows
