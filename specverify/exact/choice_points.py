@@ -32,9 +32,10 @@ class ChoicePoint:
         self.operation = operation
         self.following = END
         self._before = before
-        self.within: Interval | None
-        self._intervals: tuple[Interval, ...]
-        self.forget()
+        self.variable = -1
+        self.threshold = math.nan
+        self.within: Interval | None = _NONE
+        self._intervals: tuple[Interval, ...] = ()
         self.take(index)
 
     def take(self, index: int) -> None:

@@ -155,6 +155,8 @@ class ChoiceStack:
         )
 
     def _new_point(self, weights: Weights, operation: str) -> ChoicePoint:
+        if len(weights) == 2 and weights[0] > 0.0 < weights[1] and abs(weights[0] + weights[1] - 1.0) <= _SUM_TOLERANCE:
+            return ChoicePoint(weights, 0, operation, self.probability)  # as below, for what is made most
         if isinstance(weights, np.ndarray):
             kept: Weights = weights.copy()
             total, least = float(weights.sum()), float(weights.min())
