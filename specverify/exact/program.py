@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from numpy import asarray  # numpy's own, also while a law is enumerated
 from numpy.typing import NDArray
 
 from specverify.core.errors import UsageError
@@ -166,7 +167,7 @@ class SymbolicSource:
 
 def known_law(law: Sequence[float] | NDArray[np.float64]) -> tuple[float, ...]:
     """The law with rounding taken out, so that it sums to 1. Raises UsageError where it is none."""
-    return _summing_to_one(np.asarray(law, dtype=np.float64).tobytes())
+    return _summing_to_one(asarray(law, dtype=np.float64).tobytes())
 
 
 @functools.lru_cache(maxsize=4096)

@@ -133,7 +133,7 @@ def compared_again(program):
 
 def test_another_variable_in_a_known_comparison_is_found():
     """Equal weights do not make it the same comparison: what is known of the variables then differs."""
-    with pytest.raises(NotEnumerable, match="weights of a choice moved by 0.25"):
+    with pytest.raises(NotEnumerable, match=r"weights of a choice moved by 0\.25"):
         compared_again(lambda call, u, v: (bool((u if call % 2 else v) < 0.5), bool(u < 0.25)))
 
 
