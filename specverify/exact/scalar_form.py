@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any
 
 import numpy as np
 from numpy import array
@@ -66,7 +66,7 @@ class ScalarForm(Opaque):
             form=[Form(kind, mirror, c, self.a == 0.0 and self.b > 0.0)],
         )
 
-    def _with(self, a: float, b: float) -> Self:
+    def _with(self, a: float, b: float) -> Any:
         symbol = _new(type(self))
         symbol.run = self.run
         symbol.variable = self.variable
