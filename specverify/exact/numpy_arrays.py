@@ -16,7 +16,7 @@ from specverify.exact.numpy_coarse import CoarseArray, rounded_to_half
 from specverify.exact.numpy_deferred import DeferredArray, decided, object_array, plain_index
 from specverify.exact.numpy_standins import Standin, direct
 from specverify.exact.run import Run
-from specverify.exact.scalar import Symbol, from_block
+from specverify.exact.scalar import Symbol, from_block, new_symbol
 from specverify.exact.symbols import LOG_E, Symbols, constant_symbols
 
 _FLOAT64 = np.dtype(np.float64)
@@ -81,7 +81,7 @@ class SymbolArray(Standin):
                 return a
             if form is not None and form.kind <= LOG_E:
                 b = block.b.item(index)
-                return Symbol(self.run, variable, form.kind, mirror=form.mirror, a=a, b=b, c=form.c)
+                return new_symbol(self.run, variable, form.kind, mirror=form.mirror, a=a, b=b, c=form.c)
             return from_block(block[index])
         part = self._viewable()[plain_index(index)]
         return from_block(part) if part.shape == () else self._view(part)

@@ -23,7 +23,7 @@ from specverify.exact.leaves import Piecewise
 from specverify.exact.numpy_arrays import SymbolArray
 from specverify.exact.numpy_deferred import DeferredArray
 from specverify.exact.run import Run
-from specverify.exact.scalar import Symbol, from_block
+from specverify.exact.scalar import from_block, new_symbol
 from specverify.exact.streams import Stream
 from specverify.exact.symbols import exponential_symbols, gumbel_symbols, uniform_symbols
 
@@ -52,7 +52,7 @@ class Draws:
 
     def uniform(self, size: Any, *, kind: str = "double", dtype: Any = np.float64) -> Any:
         if size is None:
-            return Symbol(self.run, self.read_one(kind))
+            return new_symbol(self.run, self.read_one(kind))
         shape = sizes(size)
         return SymbolArray(uniform_symbols(self.run, self.read(kind, math.prod(shape)), shape), dtype, is_shared=True)
 

@@ -16,10 +16,9 @@ from specverify.exact import algebra, conditions, transforms
 from specverify.exact.comparisons import UNIFORM, comparison
 from specverify.exact.deferred import Deferred
 from specverify.exact.events import Condition
+from specverify.exact.run import Run
 from specverify.exact.scalar_form import ScalarForm
 from specverify.exact.symbols import LOG_E, POWER_E, POWER_U, Symbols
-
-_new = object.__new__
 
 
 def _refusal(operation: str) -> Callable[..., Any]:
@@ -64,7 +63,7 @@ class Symbol(ScalarForm):
         if type(other) is float:
             a = self.a - other
             if a - a == 0.0:  # finite; the rest is _with, for programs that subtract in a loop
-                symbol = _new(Symbol)
+                symbol = Symbol()
                 symbol.run = self.run
                 symbol.variable = self.variable
                 symbol.a = a
@@ -81,7 +80,7 @@ class Symbol(ScalarForm):
 
     __rmul__ = __mul__
 
-    def __neg__(self) -> Symbol:
+    def __neg__(self) -> Any:
         return self._with(-self.a, -self.b)
 
     def __pos__(self) -> Symbol:
@@ -102,7 +101,7 @@ class Symbol(ScalarForm):
             return NotImplemented
         if self.a == 0.0 and self.kind <= POWER_E and number != 0.0 and math.isfinite(number):
             b = 1.0 / self.b * number
-            return Symbol(self.run, self.variable, self.kind, mirror=self.mirror, b=b, c=-self.c)
+            return new_symbol(self.run, self.variable, self.kind, mirror=self.mirror, b=b, c=-self.c)
         return self**-1.0 * number
 
     def __pow__(self, other: Any) -> Any:
@@ -110,7 +109,7 @@ class Symbol(ScalarForm):
         if number is None:
             return NotImplemented
         if number == -1.0 and self.a == 0.0 and self.kind <= POWER_E:
-            return Symbol(self.run, self.variable, self.kind, mirror=self.mirror, b=1.0 / self.b, c=-self.c)
+            return new_symbol(self.run, self.variable, self.kind, mirror=self.mirror, b=1.0 / self.b, c=-self.c)
         return from_block(transforms.power(self.block(), number))
 
     def __rpow__(self, other: Any) -> Any:
@@ -123,8 +122,8 @@ class Symbol(ScalarForm):
         """Natural logarithm; np.log and math.log are led here."""
         if self.a == 0.0 and self.b > 0.0 and self.kind <= POWER_E:
             if self.kind == POWER_U:
-                return Symbol(self.run, self.variable, POWER_E, mirror=self.mirror, a=math.log(self.b), b=-self.c)
-            return Symbol(self.run, self.variable, LOG_E, mirror=self.mirror, a=math.log(self.b), b=self.c)
+                return new_symbol(self.run, self.variable, POWER_E, mirror=self.mirror, a=math.log(self.b), b=-self.c)
+            return new_symbol(self.run, self.variable, LOG_E, mirror=self.mirror, a=math.log(self.b), b=self.c)
         return from_block(transforms.log(self.block()))
 
     def exp(self) -> Any:
@@ -200,13 +199,28 @@ class Symbol(ScalarForm):
         return apply_function(self.run, function, args, kwargs)
 
 
+def new_symbol(
+    run: Run, variable: int, kind: int = POWER_U, *, mirror: bool = False, a: float = 0.0, b: float = 1.0,
+    c: float = 1.0, parent: int = 0,
+) -> Symbol:  # fmt: skip
+    """A symbol of this form."""
+    symbol = Symbol()
+    symbol.run = run
+    symbol.variable = variable
+    symbol.a = a
+    symbol.b = b
+    core = (kind, mirror, c, parent)
+    symbol.core = UNIFORM if core == UNIFORM else core
+    return symbol
+
+
 def from_block(block: Symbols) -> Any:
     """The scalar of a block of one entry: a Symbol, or a float where it is constant."""
     variable = int(block.variable.reshape(()))
     a = float(block.a.reshape(()))
     if variable < 0:
         return a
-    return Symbol(
+    return new_symbol(
         block.run, variable, int(block.kind.reshape(())), mirror=bool(block.mirror.reshape(())), a=a,
         b=float(block.b.reshape(())), c=float(block.c.reshape(())), parent=int(block.parent.reshape(())),
     )  # fmt: skip

@@ -20,7 +20,7 @@ from specverify.exact.deferred import Deferred
 from specverify.exact.events import Condition
 from specverify.exact.in_order import condition_at
 from specverify.exact.run import Run
-from specverify.exact.scalar import Symbol, from_block
+from specverify.exact.scalar import Symbol, from_block, new_symbol
 from specverify.exact.symbols import CONSTANT, Form, Symbols
 
 Ids = NDArray[np.int64]
@@ -93,7 +93,7 @@ class Elements:
             return array(
                 [
                     0 if variable < 0
-                    else self.add(Symbol(self.run, variable, kind, mirror=mirror, a=a, b=b, c=c, parent=parent))
+                    else self.add(new_symbol(self.run, variable, kind, mirror=mirror, a=a, b=b, c=c, parent=parent))
                     for variable, kind, mirror, a, b, c, parent in entries
                 ],
                 dtype=np.int64,
@@ -178,7 +178,7 @@ def block_of_items(run: Run, items: Sequence[Any], shape: tuple[int, ...]) -> Sy
         if all(symbol.core is symbols[0].core or symbol.core[:3] == (kind, mirror, c) for symbol in symbols):
             is_pure = all(symbol.a == 0.0 and symbol.b > 0.0 for symbol in symbols)
             form = Form(kind, mirror, c, is_pure, len(symbols) == len(items))
-    constant = Symbol(run, CONSTANT, b=0.0)
+    constant = new_symbol(run, CONSTANT, b=0.0)
     entries = [item if type(item) is Symbol else constant for item in items]
     cores = [entry.core for entry in entries]
     return Symbols(
