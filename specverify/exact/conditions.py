@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy import array, asarray, zeros
+from numpy import array, asarray
 from numpy.typing import NDArray
 
 from specverify.exact import algebra
-from specverify.exact.columns import Floats, every, has_no_nan, some
+from specverify.exact.columns import Floats, alike, every, has_no_nan, some
 from specverify.exact.run import Run
 from specverify.exact.symbols import (
     CONSTANT,
@@ -128,10 +128,12 @@ def compare_one(symbol: Symbol, operation: str, numbers: Floats) -> Conditions:
     if symbol.is_affine and operation in IS_LESS:
         with np.errstate(**_QUIET):
             uniforms = np.minimum(np.maximum((numbers - symbol.a) / symbol.b, 0.0), 1.0)
-        if every(uniforms == uniforms):
-            variable, below = zeros(numbers.shape, dtype=np.int64), zeros(numbers.shape, dtype=np.bool_)
-            variable[...] = symbol.variable
-            below[...] = IS_LESS[operation] == (symbol.b > 0.0)
+        if has_no_nan(uniforms):
+            is_below = IS_LESS[operation] == (symbol.b > 0.0)
+            variable, below = (
+                alike(numbers.shape, symbol.variable, np.int64),
+                alike(numbers.shape, is_below, np.bool_),
+            )
             return Conditions(symbol.run, variable, uniforms, below)
     return compare(symbol.block(), operation, numbers)
 

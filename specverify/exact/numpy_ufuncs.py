@@ -149,7 +149,8 @@ def compare(run: Run, name: str, first: Any, second: Any) -> Any:
     if result.shape == ():
         return Condition(run, int(result.variable), float(result.threshold), bool(result.below))
     # A copy, because the program may write into the numbers that were compared.
-    return ConditionArray(conditions.Conditions(run, result.variable.copy(), result.threshold, result.below))
+    variable = result.variable.copy() if isinstance(first, SymbolArray) else result.variable
+    return ConditionArray(conditions.Conditions(run, variable, result.threshold, result.below))
 
 
 def _floats(value: Any) -> Floats:

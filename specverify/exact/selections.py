@@ -46,7 +46,9 @@ def any_true(conditions: Conditions) -> Any:
 def first_true(conditions: Conditions, default: int = 0) -> int | Deferred:
     """Position of the first true entry of a 1-d block, or default where none is (0 is what argmax gives)."""
     variables = conditions.variable
-    if variables.size and int(variables.item(0)) >= 0 and every(variables == variables[0]):
+    # Compared with one symbol, an array has one variable throughout, and no memory for it.
+    is_one = bool(variables.size) and (variables.strides == (0,) or every(variables == variables[0]))
+    if is_one and variables.item(0) >= 0:
         return _first_of_one_variable(conditions, None, default)
     positions, fallback = [], default
     for position, (variable, is_true) in enumerate(zip(variables.tolist(), conditions.below.tolist(), strict=True)):
