@@ -5,9 +5,10 @@
     python benchmarks/enumeration.py --only race --column 'V4 k4'  some cells only, printed and not written
 
 Every program draws its own draft tokens from a random tree of conditional laws and verifies them against another, so
-all draft paths are part of the enumeration. Seconds are processor time of one core, without the cross check.
-The figures to beat are an earlier trial's, measured on two cores at a load of about 2; its programs drew draft tokens
-by a bare choice from the law, where these call a generator.
+all draft paths are part of the enumeration. Seconds are processor time of one core, without the cross check. The
+process's objects are looked through for hidden generators once in a cell, as in a run of the checks (heap.py).
+The figures to beat are an earlier trial's, measured on two cores at a load of about 2. There as here the draft tokens
+are chosen from the law itself, by no generator.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
 
 from specverify.exact.choices import EnumerationBudget
+from specverify.exact.heap import at_rest
 from specverify.exact.law import ExactLaw, enumerate_law
 from specverify.laws.sequence import completed_distance
 from tests.exact import numpy_subjects
@@ -78,14 +80,17 @@ TOO_LARGE = {("python_loop", column) for column in ("V128 k4, draft support 3", 
 
 
 def measured(program: Callable[[Any], Any], target: Any) -> tuple[ExactLaw, float, float]:
-    """The law, the processor seconds of the better of two enumerations, and the distance from the target."""
-    seconds = float("inf")
-    for _ in range(2):
+    """The law, the processor seconds of an enumeration, and the distance from the target.
+
+    The better of two, or the median of nine where one takes less than 0.05 s: the first also pays for what is
+    remembered.
+    """
+    taken: list[float] = []
+    while len(taken) < (9 if min(taken, default=1.0) < 0.05 else 2) and sum(taken) < 5.0:
         started = time.process_time()
         law = enumerate_law(program, budget=BUDGET, cross_check_calls=0)
-        seconds = min(seconds, time.process_time() - started)
-        if seconds > 5.0:
-            break
+        taken.append(time.process_time() - started)
+    seconds = sorted(taken)[4] if len(taken) == 9 else min(taken)
     unpadded: dict[tuple[int, ...], float] = {}
     for tokens, share in law.probabilities.items():
         kept = tuple(token for token in tokens if token >= 0)
@@ -113,10 +118,12 @@ def table(
                 continue
             vocab_size, num_draft_tokens, support = SIZES[column]
             target, draft = trees(vocab_size, support=support)
-            law, seconds, distance = measured(program_of(name, target, draft, num_draft_tokens), target)
+            with at_rest():
+                law, seconds, distance = measured(program_of(name, target, draft, num_draft_tokens), target)
             bar = bars[index] if index < len(bars) else None
             beside = f" ({bar[0]} / {bar[1]:g})" if bar else ""
-            cells.append(f"{law.num_runs} / {seconds:.2f} / {distance:.0e}{beside}")
+            digits = 2 if seconds >= 0.095 else 3
+            cells.append(f"{law.num_runs} / {seconds:.{digits}f} / {distance:.0e}{beside}")
             print(f"{label:28s} {column:28s} {cells[-1]}", flush=True)
         lines.append(f"| {label} | " + " | ".join(cells) + " |")
     return lines
@@ -156,7 +163,10 @@ def main() -> None:
         "",
         "Cells: executions / processor seconds / total variation from the target (in brackets the figure to beat: "
         "executions / seconds of an earlier trial; for the all-row race over 32000 tokens the demand of 3 s in place "
-        "of its 23.7 s). Drafting is part of every program; the cross check is not part of the seconds.",
+        "of its 23.7 s). Drafting is part of every program; the cross check is not part of the seconds. "
+        "The better of two enumerations, or the median of nine where one takes less than 0.05 s. A look through the "
+        "process's objects, 2 ms and as much again in memory that is cold, is taken once in a cell, as a run of the "
+        "checks takes it once.",
         "",
         "## numpy and Python, float64",
         "",

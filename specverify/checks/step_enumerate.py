@@ -82,7 +82,7 @@ def enumerate_steps(
     try:
         law: ExactLaw = enumerate_law(
             program, budget=EnumerationBudget(max_seconds=max_seconds), cross_check_calls=cross_check_calls,
-            halves_are_fine=halves_are_fine,
+            halves_are_fine=halves_are_fine, allow_deterministic=program.chooses,
         )  # fmt: skip
     except NotEnumerable:
         raise
@@ -114,22 +114,21 @@ class StepProgram:
         self.num_paths = [0] * len(scenarios)
 
     def __call__(self, source: RandomSource) -> Any:
-        generator = source.numpy_generator()
         number = 0
         if len(self.scenarios) > 1:
-            number = int(generator.choice(len(self.scenarios), p=np.full(len(self.scenarios), 1 / len(self.scenarios))))
+            number = source.choose(np.full(len(self.scenarios), 1 / len(self.scenarios)))
         if isinstance(source, SymbolicSource) and source.path_number:
             if source.path_number == 1:  # an enumeration may begin anew
                 self.num_paths = [0] * len(self.scenarios)
             self.num_paths[number] += 1
         scenario = self.scenarios[number]
-        tokens = scenario.drawn(generator)
+        tokens = scenario.drawn(source.choose)
         return number, tokens, self.subject.parts(scenario.batch(tokens), source)
 
-    def own_random_calls(self, total: int) -> int:
-        """How many of the random calls on a path were the function's and not this program's own."""
-        longest = max(scenario.num_drawn for scenario in self.scenarios)
-        return total - longest - int(len(self.scenarios) > 1)
+    @property
+    def chooses(self) -> bool:
+        """Whether it draws anything before it calls the function."""
+        return len(self.scenarios) > 1 or any(scenario.num_drawn for scenario in self.scenarios)
 
 
 def _require_seen_randomness(subject: VerifySubject, program: StepProgram, law: ExactLaw) -> None:
@@ -137,7 +136,7 @@ def _require_seen_randomness(subject: VerifySubject, program: StepProgram, law: 
 
     Raises NotEnumerable where they differ, for then its randomness is hidden from the enumeration.
     """
-    if program.own_random_calls(law.num_random_calls) > 0 or not subject.draws_inside:
+    if law.num_random_calls > 0 or not subject.draws_inside:
         return
     scenario = program.scenarios[-1]
     tokens = next(iter(draft_paths(scenario.draft, scenario.num_drawn)))[0]

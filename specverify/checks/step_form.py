@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from specverify.checks.registry import CheckContext, Exercised, check
 from specverify.checks.step_scenarios import scenarios_for
@@ -61,8 +63,9 @@ def _calls(subject: Any, context: CheckContext) -> Iterator[tuple[VerifyInput, V
         return
     for number, scenario in enumerate(scenarios_for(subject)):
         generator = context.streams.generator("tokens.step-form", number)
+        choose = partial(_chosen, generator)
         for _ in range(_CALLS):
-            cases = scenario.batch(scenario.drawn(generator))
+            cases = scenario.batch(scenario.drawn(choose))
             source = NativeSource(int(generator.integers(2**62)))
             place = scenario.row if len(cases) > 1 else 0
             try:
@@ -70,6 +73,10 @@ def _calls(subject: Any, context: CheckContext) -> Iterator[tuple[VerifyInput, V
             except Exception as error:
                 raise crash(subject, scenario, error) from error
             yield cases[place], outputs[place], changed, f"{scenario.name}: {scenario.size}"
+
+
+def _chosen(generator: np.random.Generator, law: NDArray[np.float64]) -> int:
+    return int(generator.choice(len(law), p=law))
 
 
 def broken_rules(case: VerifyInput, output: VerifyOutput, changed: Sequence[str], *, vocab_size: int) -> list[str]:

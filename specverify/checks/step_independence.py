@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -85,6 +85,9 @@ class _Lasting:
         if name not in self._made:
             self._made[name] = getattr(self._source, name)()
         return self._made[name]
+
+    def choose(self, law: Sequence[float] | NDArray[np.float64]) -> int:
+        return self._source.choose(law)
 
     def numpy_generator(self) -> np.random.Generator:
         return cast("np.random.Generator", self._once("numpy_generator"))

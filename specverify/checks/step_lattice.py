@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,9 @@ class _GivenUniforms:
 
     def torch_uniforms(self, shape: Shape) -> torch.Tensor:
         return torch.from_numpy(self.uniforms(shape))
+
+    def choose(self, law: Sequence[float] | NDArray[np.float64]) -> int:
+        raise AssertionError("a function that is given its draft draws none")
 
     def numpy_generator(self) -> np.random.Generator:
         raise AssertionError("a function with all its uniforms given asks for no generator")

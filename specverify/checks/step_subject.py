@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -161,12 +161,11 @@ class Scenario:
             self._cases[tokens] = VerifyInput(tokens, draft, rows, self.parents)
         return self._cases[tokens]
 
-    def drawn(self, generator: np.random.Generator) -> tuple[int, ...]:
-        """Draft tokens, drawn one by one from the draft law."""
+    def drawn(self, choose: Callable[[NDArray[np.float64]], int]) -> tuple[int, ...]:
+        """Draft tokens, drawn one by one from the draft law. choose: draws an index from a law."""
         tokens: tuple[int, ...] = ()
         for _ in range(self.num_drawn):
-            row = self.draft(tokens)
-            tokens += (int(generator.choice(len(row), p=row)),)
+            tokens += (choose(self.draft(tokens)),)
         return tokens
 
     @property

@@ -9,19 +9,8 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy import asarray
 
-from specverify.exact.symbols import (
-    CONSTANT,
-    LOG_E,
-    NEST_EXP,
-    NEST_LOG,
-    POWER_E,
-    POWER_U,
-    Floats,
-    Symbols,
-    common_shape,
-    every,
-    some,
-)
+from specverify.exact.columns import Floats, every, least_of, some
+from specverify.exact.symbols import CONSTANT, LOG_E, NEST_EXP, NEST_LOG, POWER_E, POWER_U, Symbols, common_shape
 
 _QUIET: dict[str, Any] = {"divide": "ignore", "invalid": "ignore", "over": "ignore", "under": "ignore"}
 
@@ -53,7 +42,7 @@ def shift(block: Symbols, number: Any) -> Symbols:
     shape = common_shape(block, numbers)
     variable, kind, mirror, a, b, c, parent = block.broadcast(shape).columns
     form = block.form[0]
-    if form is not None and every(np.isfinite(numbers)):
+    if form is not None and numbers.size and least_of(numbers) > -np.inf:
         return Symbols(
             block.run, variable, kind, mirror, a + numbers, b, c, parent, form=[form._replace(is_pure=False)]
         )
@@ -77,8 +66,9 @@ def scale(block: Symbols, number: Any) -> Symbols:
         is_product = form.is_pure and form.is_full  # b Z^c or b E^c throughout: a is 0
         with np.errstate(**_QUIET):
             new_a, new_b = a if is_product else a * numbers, b * numbers
-        if every(np.isfinite(new_b)) and (is_product or every(np.isfinite(new_a))):
-            if every(new_b > 0.0):
+        least = least_of(new_b) if new_b.size else 1.0
+        if least == least and (is_product or every(np.isfinite(new_a))):
+            if least > 0.0:
                 if not form.is_pure and form.is_full and not some(new_a):  # as of -log(u)
                     form = form._replace(is_pure=True)
             elif every(new_b):

@@ -15,9 +15,8 @@ import numpy as np
 from numpy import asarray
 from numpy.typing import NDArray
 
+from specverify.exact.choice_points import END, ChoicePoint, Weights, first_possible
 from specverify.exact.errors import NotEnumerable, source_line
-
-Weights = tuple[float, ...] | NDArray[np.float64]
 
 # Above this many branches the weights are kept as one array instead of a tuple.
 _MANY = 64
@@ -47,42 +46,25 @@ class EnumerationBudget:
     max_cells: int = 2_000_000
 
 
-class _ChoicePoint:
-    __slots__ = ("index", "operation", "share", "weights")
-
-    def __init__(self, weights: Weights, index: int, operation: str) -> None:
-        self.weights = weights
-        self.operation = operation
-        self.take(index)
-
-    def take(self, index: int) -> None:
-        """Makes this branch the one that runs take."""
-        self.index = index
-        self.share = float(self.weights[index])
-
-
-def _first_possible(weights: Weights, start: int) -> int | None:
-    if isinstance(weights, np.ndarray):
-        rest = weights[start:] > 0.0
-        offset = int(rest.argmax()) if rest.size else 0
-        return start + offset if rest.size and rest[offset] else None
-    for index in range(start, len(weights)):
-        if weights[index] > 0.0:
-            return index
-    return None
-
-
 class ChoiceStack:
-    """The choices of the current run, and which branches of each are still to be tried."""
+    """The choices of the current run, and which branches of each are still to be tried.
+
+    here: the last choice that the run has made. Whoever knows that the run makes the choice `here.following` once more
+    may set it to that; see ChoicePoint.
+    """
 
     def __init__(self, budget: EnumerationBudget | None = None) -> None:
         self.budget = budget or EnumerationBudget()
         self.num_runs = 0
         self.explored = 0.0
-        self._points: list[_ChoicePoint] = []
-        self._position = 0
+        self._start = self.here = ChoicePoint((1.0,), 0, "start", 1.0)
+        self._points: list[ChoicePoint] = []
         self._started = time.monotonic()
-        self.probability = 1.0
+
+    @property
+    def probability(self) -> float:
+        """Of the path so far."""
+        return self.here.probability
 
     @property
     def depth(self) -> int:
@@ -98,21 +80,19 @@ class ChoiceStack:
                 "use a smaller vocabulary, fewer draft tokens or a larger budget"
             )
         self.num_runs += 1
-        self._position = 0
-        self.probability = 1.0
+        self.here = self._start
 
     def replay(self) -> None:
         """Starts the current path over, without moving on."""
         self._require_complete()
-        self._position = 0
-        self.probability = 1.0
+        self.here = self._start
 
     @property
     def is_last_path(self) -> bool:
         """Whether no choice of the current path has a branch left to try."""
         if self.explored + self.probability < 1.0 - 1e-6:
             return False
-        return all(_first_possible(point.weights, point.index + 1) is None for point in self._points)
+        return all(point.untried() is None for point in self._points)
 
     def choose(self, weights: Sequence[float] | NDArray[np.float64], operation: str) -> int:
         """Index of the branch that this run takes; weights are the exact conditional probabilities, summing to 1.
@@ -120,24 +100,24 @@ class ChoiceStack:
         Raises NotEnumerable where a replay meets another choice than the run before did.
         """
         laws: Weights
-        if len(weights) > _MANY:
-            laws = asarray(weights, dtype=np.float64)
-        elif type(weights) is tuple:
+        if type(weights) is tuple:
             laws = weights
+        elif len(weights) > _MANY:
+            laws = asarray(weights, dtype=np.float64)
         else:
             laws = tuple(weights.tolist() if isinstance(weights, np.ndarray) else weights)
-        position, points = self._position, self._points
-        if position < len(points):
-            point = points[position]
+        point = self.here.following
+        if point is not END:
             # The common case, equal tuples, costs one comparison.
             if type(laws) is not tuple or point.weights != laws or point.operation != operation:
                 self._require_repeat(point, laws, operation)
+            if point.is_compared:
+                point.forget()
         else:
-            self._require_progress(position, operation)
-            point = self._new_point(laws, operation)
-            points.append(point)
-        self._position = position + 1
-        self.probability *= point.share
+            self._require_progress(operation)
+            point = self.here.following = self._new_point(laws, operation)
+            self._points.append(point)
+        self.here = point
         return point.index
 
     def end_run(self) -> bool:
@@ -146,22 +126,25 @@ class ChoiceStack:
         self.explored += self.probability
         while self._points:
             point = self._points[-1]
-            following = _first_possible(point.weights, point.index + 1)
-            if following is not None:
-                point.take(following)
+            untried = point.untried()
+            if untried is not None:
+                point.take(untried)
+                point.following = END
                 return True
             self._points.pop()
         return False
 
     def _require_complete(self) -> None:
-        if self._position != len(self._points):
+        if self.here.following is not END:
+            made = self._points.index(self.here) + 1 if self._points and self.here is not self._start else 0
             raise NotEnumerable(
-                f"not repeatable: a replay made {self._position} choices where the run before made {len(self._points)};"
-                " the program keeps state between calls or draws randomness that is not seen"
+                f"not repeatable: a replay made {made} choices where the run before made {len(self._points)}; the "
+                "program keeps state between calls or draws randomness that is not seen"
             )
 
-    def _require_progress(self, num_choices: int, operation: str) -> None:
+    def _require_progress(self, operation: str) -> None:
         """Refuses a call that may go on for ever: the budget is looked at between calls only."""
+        num_choices = len(self._points)
         if num_choices < _MOST_CHOICES and self.probability > _LEAST_PROBABILITY:
             return
         raise NotEnumerable(
@@ -171,7 +154,9 @@ class ChoiceStack:
             source_line(),
         )
 
-    def _new_point(self, weights: Weights, operation: str) -> _ChoicePoint:
+    def _new_point(self, weights: Weights, operation: str) -> ChoicePoint:
+        if len(weights) == 2 and weights[0] > 0.0 < weights[1] and abs(weights[0] + weights[1] - 1.0) <= _SUM_TOLERANCE:
+            return ChoicePoint(weights, 0, operation, self.probability)  # as below, for what is made most
         if isinstance(weights, np.ndarray):
             kept: Weights = weights.copy()
             total, least = float(weights.sum()), float(weights.min())
@@ -184,11 +169,11 @@ class ChoiceStack:
                 operation,
                 source_line(),
             )
-        index = _first_possible(kept, 0)
+        index = first_possible(kept, 0)
         assert index is not None
-        return _ChoicePoint(kept, index, operation)
+        return ChoicePoint(kept, index, operation, self.probability)
 
-    def _require_repeat(self, point: _ChoicePoint, weights: Weights, operation: str) -> None:
+    def _require_repeat(self, point: ChoicePoint, weights: Weights, operation: str) -> None:
         known = point.weights
         if len(known) != len(weights) or point.operation != operation:
             raise NotEnumerable(

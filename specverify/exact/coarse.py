@@ -15,13 +15,14 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from specverify.exact.columns import Floats
 from specverify.exact.deferred import plain
 from specverify.exact.errors import source_line
+from specverify.exact.events import Condition
 from specverify.exact.lazy import shown
-from specverify.exact.leaves import Condition, Piecewise
+from specverify.exact.leaves import Piecewise
 from specverify.exact.opaque import Opaque
 from specverify.exact.run import Run
-from specverify.exact.symbols import POWER_U, Floats
 
 _NOTE = "random numbers of half precision: "
 
@@ -219,7 +220,7 @@ def rounded_uniform(
     own array of values. Raises NotEnumerable where the symbol is no plain uniform.
     """
     run = symbol.run
-    if symbol.kind != POWER_U or (symbol.a, symbol.b, symbol.c) != (0.0, 1.0, 1.0) or symbol.mirror:
+    if not symbol.is_affine or (symbol.a, symbol.b) != (0.0, 1.0):
         raise run.refuse(f"a function of a uniform is rounded to {name}; only uniforms themselves may be", name)
     edges, values = rounding_cells(name, 24) if is_single else rounding_cells(name, 53, via_single=via_single)
     note_half(run, name)

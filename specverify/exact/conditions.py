@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy import array, asarray, zeros
+from numpy import array, asarray
 from numpy.typing import NDArray
 
 from specverify.exact import algebra
+from specverify.exact.columns import Floats, alike, every, has_no_nan, some
 from specverify.exact.run import Run
 from specverify.exact.symbols import (
     CONSTANT,
@@ -24,12 +25,9 @@ from specverify.exact.symbols import (
     NEST_POWER,
     POWER_E,
     POWER_U,
-    Floats,
     Form,
     Symbols,
     common_shape,
-    every,
-    some,
 )
 
 if TYPE_CHECKING:
@@ -42,7 +40,7 @@ IS_LESS = {"less": True, "less_equal": True, "greater": False, "greater_equal": 
 _EXCHANGED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal"}
 
 
-@dataclass(eq=False)  # not frozen, as Symbols
+@dataclass(eq=False, slots=True)  # not frozen, as Symbols
 class Conditions:
     """A block of events on single variables, columns of one shape.
 
@@ -127,13 +125,15 @@ def compare(block: Symbols, operation: str, number: Any) -> Conditions:
 
 def compare_one(symbol: Symbol, operation: str, numbers: Floats) -> Conditions:
     """As compare, for one symbol with an array of numbers."""
-    if symbol.kind == POWER_U and symbol.c == 1.0 and not symbol.mirror and operation in IS_LESS:
+    if symbol.is_affine and operation in IS_LESS:
         with np.errstate(**_QUIET):
             uniforms = np.minimum(np.maximum((numbers - symbol.a) / symbol.b, 0.0), 1.0)
-        if every(uniforms == uniforms):
-            variable, below = zeros(numbers.shape, dtype=np.int64), zeros(numbers.shape, dtype=np.bool_)
-            variable[...] = symbol.variable
-            below[...] = IS_LESS[operation] == (symbol.b > 0.0)
+        if has_no_nan(uniforms):
+            is_below = IS_LESS[operation] == (symbol.b > 0.0)
+            variable, below = (
+                alike(numbers.shape, symbol.variable, np.int64),
+                alike(numbers.shape, is_below, np.bool_),
+            )
             return Conditions(symbol.run, variable, uniforms, below)
     return compare(symbol.block(), operation, numbers)
 
@@ -194,7 +194,7 @@ def threshold(symbol: Symbol, number: float) -> tuple[float, bool]:
 
 def _simple_thresholds(form: Form, block: Symbols, numbers: Floats) -> tuple[Floats, NDArray[np.bool_]] | None:
     """As thresholds, for blocks of one common form and numbers without NaN; None where it does not apply."""
-    if form.kind > LOG_E or not form.is_full or some(np.isnan(numbers)):
+    if form.kind > LOG_E or not form.is_full or not has_no_nan(numbers):
         return None
     with np.errstate(**_QUIET):
         core = numbers / block.b if form.is_pure else (numbers - block.a) / block.b

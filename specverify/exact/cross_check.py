@@ -42,8 +42,12 @@ def native_outputs(
     max_seconds: float,
     seed: int,
     reset: Callable[[], None] | None = None,
+    choice_seed: int | None = None,
 ) -> list[Any]:
-    """Outputs of ordinary calls, each with its own seeds everywhere: sources, global generators, program's seeds."""
+    """Outputs of ordinary calls, each with its own seeds everywhere: sources, global generators, program's seeds.
+
+    choice_seed: of what the source itself chooses, one for all calls.
+    """
     outputs = []
     salt = Salt()
     started = time.monotonic()
@@ -58,7 +62,7 @@ def native_outputs(
                 front_end.reseed(seed + index)
             if reset is not None:
                 reset()
-            outputs.append(normalised(program(NativeSource(seed + index)), front_ends))
+            outputs.append(normalised(program(NativeSource(seed + index, choice_seed=choice_seed)), front_ends))
     return outputs
 
 

@@ -181,6 +181,28 @@ class Function(Deferred):
         return self.function(get)
 
 
+class Combined(Function):
+    """operation(*parts)."""
+
+    __slots__ = ("operation",)
+
+    def __init__(self, run: Run, parts: Sequence[Any], operation: Callable[..., Any]) -> None:
+        self.run = run
+        self._value = UNDECIDED
+        self.parts = parts
+        self.operation = operation
+
+    def function(self, get: Get) -> Any:
+        return self.operation(*map(get, range(len(self.parts))))
+
+    def value_given(self, values: dict[int, Any]) -> Any:
+        if self.is_decided:
+            return self._value
+        return self.operation(
+            *[part.value_given(values) if isinstance(part, Deferred) else part for part in self.parts]
+        )
+
+
 def plain(value: Any) -> Any:
     """A numpy scalar as a Python number."""
     return value.item() if isinstance(value, np.generic) else value
@@ -209,7 +231,7 @@ def combined(function: Callable[..., Any], *parts: Any) -> Any:
     if first_open is None:
         # Also what makes a decided number that outlived its run, in a program's cache, an ordinary number.
         return function(*(resolved(part) for part in parts))
-    return Function(first_open.run, parts, lambda get: function(*map(get, range(len(parts)))))
+    return Combined(first_open.run, parts, function)
 
 
 def conjunction(run: Run, parts: Sequence[Any]) -> Any:

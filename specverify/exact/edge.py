@@ -65,6 +65,10 @@ class EdgeSource:
         self.pattern = tuple(pattern)
         self._ends = {"0": 2.0**-27, "1-": 1.0 - 2.0**-27} if is_float64 else {"0": 0.0, "1-": 1.0 - 2.0**-24}
 
+    def choose(self, law: Sequence[float] | NDArray[np.float64]) -> int:
+        """The likeliest: the ends are for the program's own draws."""
+        return int(np.argmax(law))
+
     def numpy_generator(self) -> np.random.Generator:
         bits = np.random.MT19937(0)
         bits.state = {"bit_generator": "MT19937", "state": {"key": self._words(_NUMPY_LOWEST), "pos": 0}}

@@ -8,7 +8,6 @@ through younger objects only.
 from __future__ import annotations
 
 import gc
-import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -61,11 +60,15 @@ def live_objects(types: tuple[type, ...]) -> list[Any]:
     if _heap.types and not wanted <= _heap.types:
         _heap.thaw()
     things = gc.get_objects()
-    found = list(itertools.compress(things, map(wanted.__contains__, map(type, things))))
+    found = []
+    # Generators are rare: to look for the next one takes a third of the time of asking every object.
+    rest: Any = iter(things)
+    while not wanted.isdisjoint(map(type, rest)):
+        found.append(things[len(things) - rest.__length_hint__() - 1])
     if _heap.types:
         return [*(thing for thing in _heap.known if type(thing) in wanted), *found]
     # A process that has frozen objects of its own, as servers do before they fork, keeps its own order.
     if _heap.depth and not gc.get_freeze_count():
-        del things
+        del things, rest
         _heap.freeze(wanted, found)
     return list(found)

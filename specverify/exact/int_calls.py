@@ -9,6 +9,7 @@ that calls whole_number instead. Everything that looks at the number later still
 from __future__ import annotations
 
 import dis
+import functools
 import sys
 from types import CodeType, FrameType, FunctionType
 from typing import Any
@@ -48,7 +49,7 @@ class IntCalls:
             return False
         self._seen.add(code)
         function = _function_of(code, frame.f_globals)
-        copy = _rewritten(code)
+        copy = _rewritten(code, code.co_filename)
         if function is None or copy is None:
             return False
         self._replaced.append((function, code))
@@ -80,8 +81,12 @@ def _function_of(code: CodeType, names: dict[str, Any]) -> FunctionType | None:
     return None
 
 
-def _rewritten(code: CodeType) -> CodeType | None:
-    """The code with every call of the global name int led to whole_number; None where there is none."""
+@functools.lru_cache(maxsize=256)
+def _rewritten(code: CodeType, file_name: str) -> CodeType | None:
+    """The code with every call of the global name int led to whole_number; None where there is none.
+
+    Remembered by the file too, which equal codes do not share.
+    """
     argument = len(code.co_names) << 1 | 1
     if argument > 255:
         return None

@@ -35,8 +35,8 @@ class ExactLaw:
 
     probabilities: output (nested tuples of ints) -> probability; zeros are left out. clipped_mass: expected
     probability mass of clamps that were dropped (each below the budget's clip_mass); a bound on the total variation
-    by which the law may be off. num_random_calls: most random calls on one path. notes: what a reader must know, for
-    instance that the program seeds its own generators.
+    by which the law may be off. num_random_calls: most random calls on one path, not counting what the source chose.
+    notes: what a reader must know, for instance that the program seeds its own generators.
     """
 
     probabilities: dict[Any, float]
@@ -125,7 +125,7 @@ def _enumerate_once(
     total = math.fsum(probabilities.values())
     if abs(total - 1.0) > SUM_TOLERANCE:
         raise NotEnumerable(f"the probabilities of all paths sum to {total!r}; they must sum to 1")
-    if search.num_random_calls == 0:
+    if search.num_random_calls == 0:  # of the program's own: what the source chose for it is none
         _require_deterministic(program, fronts, seed, reset, allow_deterministic)
     checked = None
     if cross_check_calls:
@@ -158,7 +158,8 @@ def _require_deterministic(
             "no random call was seen: the program draws no randomness, or draws it where it cannot be seen"
         )
     outputs = native_outputs(
-        program, front_ends, num_calls=_DETERMINISM_CALLS, max_seconds=60.0, seed=seed + 1, reset=reset
-    )
+        program, front_ends, num_calls=_DETERMINISM_CALLS, max_seconds=60.0, seed=seed + 1, reset=reset,
+        choice_seed=seed + 1,
+    )  # fmt: skip
     if len(set(outputs)) > 1:
         raise NotEnumerable("no random call was seen, but ordinary calls give different outputs: randomness is hidden")

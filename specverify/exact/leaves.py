@@ -1,4 +1,4 @@
-"""The draws that can be deferred: a comparison, a step function of one uniform, a race, a categorical draw."""
+"""The draws that can be deferred: a step function of one uniform, a race, a categorical draw."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 from numpy import array
 from numpy.typing import NDArray
 
-from specverify.exact.deferred import UNDECIDED, Deferred, plain
+from specverify.exact.columns import Floats
+from specverify.exact.deferred import Deferred, plain
 from specverify.exact.run import Run
-from specverify.exact.symbols import Floats
 
 # Up to this many edges a step function is evaluated with Python floats, which is faster than arrays.
 _MANY = 48
@@ -93,48 +93,6 @@ def _only_possible(weights: Any) -> int | None:
         return None if len(weights) - weights.count(0.0) != 1 else next(i for i, weight in enumerate(weights) if weight)
     support = np.flatnonzero(weights)
     return int(support[0]) if len(support) == 1 else None
-
-
-class Condition(Leaf):
-    """The event U < threshold (below) or U >= threshold (not below)."""
-
-    __slots__ = ("below", "threshold", "variable")
-    is_binary = True
-
-    def __init__(self, run: Run, variable: int, threshold: float, below: bool, operation: str = "comparison") -> None:
-        # Without super(), which takes half of the time: programs that compare in a loop make a million of these.
-        self.run = run
-        self._value = UNDECIDED
-        self._allowed = None
-        self.operation = operation
-        self.variable = variable
-        self.threshold = threshold
-        self.below = below
-
-    @property
-    def variables(self) -> NDArray[np.int64]:
-        return array([self.variable])
-
-    def _decide(self) -> bool:
-        return self.run.decide(self.variable, self.threshold, self.operation) == self.below
-
-    def __bool__(self) -> bool:
-        # The hot path of programs that compare in a loop.
-        value = self._value
-        if value is UNDECIDED:
-            value = self._value = self.run.decide(self.variable, self.threshold, self.operation) == self.below
-        return bool(value)
-
-    def __invert__(self) -> Condition:
-        return Condition(self.run, self.variable, self.threshold, not self.below, self.operation)
-
-    def law(self) -> tuple[Any, Any]:
-        below = self.run.probability_below(self.variable, self.threshold, self.operation)
-        share = below if self.below else 1.0 - below
-        return (True, False), (share, 1.0 - share)
-
-    def restrict(self, allowed: NDArray[np.bool_]) -> None:
-        self.resolve()
 
 
 class Piecewise(Leaf):

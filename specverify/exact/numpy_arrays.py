@@ -14,41 +14,87 @@ from specverify.exact import selections
 from specverify.exact.deferred import Deferred
 from specverify.exact.numpy_coarse import CoarseArray, rounded_to_half
 from specverify.exact.numpy_deferred import DeferredArray, decided, object_array, plain_index
-from specverify.exact.numpy_standins import Standin
+from specverify.exact.numpy_standins import Standin, direct
 from specverify.exact.run import Run
-from specverify.exact.scalar import Symbol, from_block
-from specverify.exact.symbols import Symbols, constant_symbols
+from specverify.exact.scalar import Symbol, from_block, new_symbol
+from specverify.exact.symbols import LOG_E, Symbols, constant_symbols
 
+_FLOAT64 = np.dtype(np.float64)
+_LISTS = (list, tuple)
+_STANDINS = (Standin, Symbol, Deferred)
+_PLAIN = frozenset({int, float, bool, np.int64, np.float64, np.ndarray})
 SINGLE_PRECISION_NOTE = "random numbers of single precision: real ones are multiples of 2^-24, the law is a continuum's"
 
 
 class SymbolArray(Standin):
-    """An array of random numbers."""
+    """An array of random numbers.
 
-    def __init__(self, block: Symbols, dtype: Any = np.float64) -> None:
+    is_shared: its columns may be another array's too, or such as cannot be written into: they are copied before
+    anything is written, or a view taken. is_viewed: other arrays are views of it, or it is one itself; what is computed
+    from it takes a copy, because writing must show in all views and nowhere else.
+    """
+
+    is_viewed = False
+
+    def __init__(self, block: Symbols, dtype: Any = np.float64, *, is_shared: bool = False) -> None:
         self.block = block
+        self.is_shared = is_shared
         self.run = block.run
         self.shape = block.variable.shape
-        self.dtype = np.dtype(dtype)
+        self.dtype = _FLOAT64 if dtype is np.float64 else np.dtype(dtype)
 
     def reorganised(self, move: Callable[[NDArray[Any]], NDArray[Any]]) -> SymbolArray:
-        columns = (move(column) for column in self.block.columns)
-        return SymbolArray(Symbols(self.run, *columns, form=self.block.form), self.dtype)
+        columns = (move(column) for column in self._viewable().columns)
+        return self._view(Symbols(self.run, *columns, form=self.block.form))
+
+    def _own(self) -> None:
+        if self.is_shared:
+            self.block, self.is_shared = self.block.copy(), False
+
+    def _viewable(self) -> Symbols:
+        self._own()
+        self.is_viewed = True
+        return self.block
+
+    def _view(self, block: Symbols) -> SymbolArray:
+        view = SymbolArray(block, self.dtype)
+        view.is_viewed = True
+        return view
+
+    def computed(self, block: Symbols, other: Any) -> SymbolArray:
+        """What was computed from this array, and perhaps another, and may share columns with them."""
+        arrays = (self, other) if isinstance(other, SymbolArray) else (self,)
+        for operand in arrays:
+            if operand.is_viewed:
+                return SymbolArray(block.copy())
+        for operand in arrays:
+            operand.is_shared = True
+        return SymbolArray(block, is_shared=True)
 
     def __getitem__(self, index: Any) -> Any:
         block = self.block
         if type(index) is slice:
-            return SymbolArray(block[index], self.dtype)
+            return self._view(self._viewable()[index])
         if type(index) is int and len(self.shape) == 1:
-            variable, kind, mirror, a, b, c, parent = (column.item(index) for column in block.columns)
-            return Symbol(self.run, variable, kind, mirror=mirror, a=a, b=b, c=c, parent=parent) if variable >= 0 else a
-        part = block[plain_index(index)]
-        return from_block(part) if part.shape == () else SymbolArray(part, self.dtype)
+            variable, a, form = block.variable.item(index), block.a.item(index), block.form[0]
+            if variable < 0:
+                return a
+            if form is not None and form.kind <= LOG_E:
+                b = block.b.item(index)
+                return new_symbol(self.run, variable, form.kind, mirror=form.mirror, a=a, b=b, c=form.c)
+            return from_block(block[index])
+        part = self._viewable()[plain_index(index)]
+        return from_block(part) if part.shape == () else self._view(part)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         index = plain_index(index)
+        self._own()
         target = self.block.variable[index]
         self.block.assign(index, as_block(self.run, value).broadcast(np.shape(target)))
+
+    __mul__, __truediv__ = direct("__mul__", "multiply"), direct("__truediv__", "divide")
+    __lt__, __le__ = direct("__lt__", "less"), direct("__le__", "less_equal")
+    __gt__, __ge__ = direct("__gt__", "greater"), direct("__ge__", "greater_equal")
 
     def astype(self, dtype: Any, **kwargs: Any) -> SymbolArray | CoarseArray:
         if np.dtype(dtype).kind != "f":
@@ -142,9 +188,9 @@ def _opened(value: Any) -> Any:
 
 def holds_standin(value: Any) -> bool:
     """Whether a random or undecided number is in the value, or in its lists and tuples."""
-    if isinstance(value, list | tuple):
-        return any(holds_standin(part) for part in value)
-    return isinstance(value, Standin | Symbol | Deferred)
+    if isinstance(value, _LISTS):
+        return any(type(part) not in _PLAIN and holds_standin(part) for part in value)
+    return isinstance(value, _STANDINS)
 
 
 def _any_symbol(value: Any) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specverify.exact import deferred, lazy, selections
+from specverify.exact import deferred, in_order, lazy, selections
 from specverify.exact.conditions import Conditions
 from specverify.exact.numpy_deferred import DeferredArray, object_array, plain_index
 
@@ -23,7 +23,7 @@ class ConditionArray(DeferredArray):
 
     @property
     def values(self) -> NDArray[Any]:  # type: ignore[override]
-        return object_array(selections.entries(self.conditions)).reshape(self.shape)
+        return object_array(in_order.entries(self.conditions)).reshape(self.shape)
 
     @property
     def dtype(self) -> Any:
@@ -34,10 +34,13 @@ class ConditionArray(DeferredArray):
 
     def __getitem__(self, index: Any) -> Any:
         part = self.conditions[plain_index(index)]
-        return lazy.shown(selections.condition_at(part, ())) if part.shape == () else ConditionArray(part)
+        return lazy.shown(in_order.condition_at(part, ())) if part.shape == () else ConditionArray(part)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise self.run.refuse("an array of undecided comparisons is written to", "assignment")
+
+    def __invert__(self) -> ConditionArray:
+        return ConditionArray(self.conditions.inverted())
 
     def astype(self, dtype: Any, **kwargs: Any) -> Any:
         return ConditionNumbers(self.conditions) if np.dtype(dtype).kind in "iu" else super().astype(dtype)
@@ -74,7 +77,7 @@ class ConditionNumbers(DeferredArray):
 
     @property
     def values(self) -> NDArray[Any]:  # type: ignore[override]
-        numbers = [deferred.combined(int, entry) for entry in selections.entries(self.conditions)]
+        numbers = [deferred.combined(int, entry) for entry in in_order.entries(self.conditions)]
         row = object_array(numbers).reshape(self.shape)
         return DeferredArray(self.run, row).running(None, lazy.product).values if self.is_running else row
 

@@ -16,15 +16,16 @@ from numpy import array, asarray
 from numpy.typing import NDArray
 
 from specverify.exact import algebra
+from specverify.exact.columns import first_integers
 from specverify.exact.deferred import Deferred
 from specverify.exact.lazy import shown
 from specverify.exact.leaves import Piecewise
 from specverify.exact.numpy_arrays import SymbolArray
 from specverify.exact.numpy_deferred import DeferredArray
 from specverify.exact.run import Run
-from specverify.exact.scalar import Symbol, from_block
+from specverify.exact.scalar import from_block, new_symbol
 from specverify.exact.streams import Stream
-from specverify.exact.symbols import exponential_symbols, first_integers, gumbel_symbols, uniform_symbols
+from specverify.exact.symbols import exponential_symbols, gumbel_symbols, uniform_symbols
 
 # Tolerance of numpy's own check that probabilities sum to 1: the square root of the type's epsilon.
 _SUM_TOLERANCE = float(np.sqrt(np.finfo(np.float64).eps))
@@ -51,9 +52,9 @@ class Draws:
 
     def uniform(self, size: Any, *, kind: str = "double", dtype: Any = np.float64) -> Any:
         if size is None:
-            return Symbol(self.run, self.read_one(kind))
+            return new_symbol(self.run, self.read_one(kind))
         shape = sizes(size)
-        return SymbolArray(uniform_symbols(self.run, self.read(kind, math.prod(shape)), shape), dtype)
+        return SymbolArray(uniform_symbols(self.run, self.read(kind, math.prod(shape)), shape), dtype, is_shared=True)
 
     def uniform_between(self, low: Any, high: Any, size: Any) -> Any:
         low, high = asarray(low, dtype=np.float64), asarray(high, dtype=np.float64)
@@ -61,22 +62,23 @@ class Draws:
             return self.uniform(None) * float(high - low) + float(low)
         shape = sizes(size) if size is not None else np.broadcast_shapes(low.shape, high.shape)
         block = self.uniform(shape).block
-        return SymbolArray(algebra.shift(algebra.scale(block, high - low), low).copy())
+        return SymbolArray(algebra.shift(algebra.scale(block, high - low), low), is_shared=True)
 
     def exponential(self, scale: Any, size: Any, *, kind: str, mirror: bool, dtype: Any = np.float64) -> Any:
         shape = sizes(size) if size is not None else np.shape(scale)
         variables = self.read(kind, math.prod(shape))
         if size is not None and isinstance(scale, float) and scale > 0.0:
-            return SymbolArray(exponential_symbols(self.run, variables, shape, scale=scale, mirror=mirror), dtype)
+            block = exponential_symbols(self.run, variables, shape, scale=scale, mirror=mirror)
+            return SymbolArray(block, dtype, is_shared=True)
         block = exponential_symbols(self.run, variables, shape, mirror=mirror)
         scaled = algebra.scale(block, scale)
-        return from_block(scaled) if scaled.shape == () else SymbolArray(scaled.copy(), dtype)
+        return from_block(scaled) if scaled.shape == () else SymbolArray(scaled, dtype, is_shared=True)
 
     def gumbel(self, loc: Any, scale: Any, size: Any) -> Any:
         shape = sizes(size) if size is not None else np.broadcast_shapes(np.shape(loc), np.shape(scale))
         block = gumbel_symbols(self.run, self.read("double", math.prod(shape)), shape, mirror=True)
         scaled = algebra.shift(algebra.scale(block, scale), loc)
-        return from_block(scaled) if scaled.shape == () else SymbolArray(scaled.copy())
+        return from_block(scaled) if scaled.shape == () else SymbolArray(scaled, is_shared=True)
 
     def integers(self, low: Any, high: Any, size: Any, *, kind: str) -> Any:
         """Whole numbers from low to high - 1."""

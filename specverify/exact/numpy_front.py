@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import sys
 from collections.abc import Callable, Iterator
@@ -31,6 +32,8 @@ _RealGenerator = np.random.Generator
 _RealRandomState = np.random.RandomState
 _real_seed = np.random.seed
 _REAL_BITS = {name: getattr(np.random, name) for name in ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")}
+# Bytes of its state: 624 words and the position (numpy/random/src/mt19937/mt19937.h).
+_MT19937_SIZE = 624 * 4 + 4
 # All that numpy.random offers besides classes: methods of the global RandomState, and functions that reach it.
 _GLOBAL_FUNCTIONS = [
     name
@@ -76,17 +79,20 @@ class NumpyFront:
     def end_run(self) -> None:
         self._run = None
 
-    def generator_state(self, generator: Any) -> str:
+    def generator_state(self, generator: Any) -> Any:
         """State of a real generator, to see whether the program drew from it."""
         bits = generator.bit_generator if isinstance(generator, _RealGenerator) else generator._bit_generator
-        return "".join(str(part.tobytes() if isinstance(part, np.ndarray) else part) for part in _flat(bits.state))
+        if type(bits) is _REAL_BITS["MT19937"]:
+            # Its memory: numpy takes 40 us to make a dictionary of it, and every enumeration asks a dozen times.
+            return ctypes.string_at(bits.ctypes.state_address, _MT19937_SIZE)
+        return tuple(part.tobytes() if isinstance(part, np.ndarray) else part for part in _flat(bits.state))
 
     def generator(self, run: Run, stream: Stream) -> SymbolicGenerator:
         return SymbolicGenerator(Draws(run, stream))
 
     def uniforms(self, run: Run, stream: Stream, shape: tuple[int, ...]) -> SymbolArray:
         variables = run.read_stream(stream, 0, int(np.prod(shape)), "double")
-        return SymbolArray(uniform_symbols(run, variables, shape))
+        return SymbolArray(uniform_symbols(run, variables, shape), is_shared=True)
 
     def read_output(self, value: Any) -> Any:
         if isinstance(value, DeferredArray):

@@ -15,7 +15,6 @@ from specverify.exact.numpy_deferred import DeferredArray, decided, object_array
 from specverify.exact.numpy_standins import Standin
 from specverify.exact.run import Run
 from specverify.exact.scalar import Symbol, from_block
-from specverify.exact.symbols import POWER_U
 
 _Function = Callable[..., Any]
 # Functions that are methods of every stand-in.
@@ -71,7 +70,7 @@ def _searchsorted(run: Run, row: Any, value: Any, side: str = "left", sorter: An
         return np.searchsorted(_decided(row), decided(value), side=side)  # type: ignore[call-overload]
     row = _decided(row)
     if isinstance(value, Symbol):
-        if value.kind == POWER_U and value.a == 0.0 < value.b and value.c == 1.0 and not value.mirror and len(row):
+        if value.is_affine and value.a == 0.0 < value.b and len(row):
             return lazy.shown(selections.search_uniform(run, value.variable, value.b, asarray(row)))
         return lazy.shown(selections.search(value.block(), row))
     block = as_block(run, value)

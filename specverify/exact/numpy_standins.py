@@ -6,6 +6,8 @@ integers become one by being decided, which forks.
 
 from __future__ import annotations
 
+import functools
+import importlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,6 +19,24 @@ from specverify.exact import lazy
 from specverify.exact.run import Run
 
 
+@functools.cache
+def _late(module: str, name: str) -> Callable[..., Any]:
+    """A function of a module that imports this one. Remembered: an import statement costs more than all else here."""
+    return getattr(importlib.import_module(f"specverify.exact.{module}"), name)  # type: ignore[no-any-return]
+
+
+def direct(operator: str, name: str) -> Callable[[Any, Any], Any]:
+    """An operator for random numbers that spares the way through numpy's dispatch. name: of numpy's function for it."""
+    dispatched = getattr(NDArrayOperatorsMixin, operator)
+
+    def method(self: Any, other: Any) -> Any:
+        if type(other) is np.ndarray and other.dtype == np.float64:
+            return _late("numpy_ufuncs", "on_symbols")(self.run, name, (self, other))
+        return dispatched(self, other)
+
+    return method
+
+
 class Standin(NDArrayOperatorsMixin):
     """What the three have in common: dispatch of numpy's functions, and shape."""
 
@@ -24,14 +44,10 @@ class Standin(NDArrayOperatorsMixin):
     shape: tuple[int, ...]
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        from specverify.exact.numpy_ufuncs import apply_ufunc
-
-        return apply_ufunc(self.run, ufunc, method, inputs, kwargs)
+        return _late("numpy_ufuncs", "apply_ufunc")(self.run, ufunc, method, inputs, kwargs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        from specverify.exact.numpy_functions import apply_function
-
-        return apply_function(self.run, function, args, kwargs)
+        return _late("numpy_functions", "apply_function")(self.run, function, args, kwargs)
 
     @property
     def ndim(self) -> int:
@@ -99,6 +115,8 @@ class Standin(NDArrayOperatorsMixin):
 
     def along(self, axis: int | None, function: Callable[[Any], Any], *, keepdims: bool = False) -> Any:
         """function of every row along the axis (of everything where it is None), as DeferredArray or scalar."""
+        if len(self.shape) == 1 and not keepdims and (axis is None or axis in (0, -1)):
+            return lazy.shown(function(self))
         from specverify.exact.numpy_deferred import DeferredArray
 
         if len(self.shape) == 1 and axis in (None, 0, -1):

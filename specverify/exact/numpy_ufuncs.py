@@ -10,14 +10,15 @@ import numpy as np
 from numpy import asarray
 
 from specverify.exact import algebra, conditions, transforms
+from specverify.exact.columns import Floats, every
 from specverify.exact.deferred import Deferred, combined, plain
-from specverify.exact.leaves import Condition
+from specverify.exact.events import Condition
 from specverify.exact.numpy_arrays import SymbolArray, as_block
 from specverify.exact.numpy_conditions import ConditionArray
 from specverify.exact.numpy_deferred import DeferredArray, decided
 from specverify.exact.run import Run
 from specverify.exact.scalar import Symbol, from_block
-from specverify.exact.symbols import Floats, Symbols, common_shape, every
+from specverify.exact.symbols import Symbols, common_shape
 
 _Block = Callable[[Symbols], Symbols]
 
@@ -81,20 +82,23 @@ def _result(run: Run, ufunc: Any, name: str, method: str, inputs: tuple[Any, ...
     if isinstance(inputs[0], _RANDOM) or any(isinstance(value, _RANDOM) for value in inputs[1:]):
         if method != "__call__" or kwargs:
             raise run.refuse("not supported on random numbers", f"numpy.{name}" + (f".{method}" if method else ""))
-        return _on_symbols(run, name, inputs)
+        return on_symbols(run, name, inputs)
     return _on_deferred(run, ufunc, name, method, inputs, kwargs)
 
 
-def _on_symbols(run: Run, name: str, inputs: tuple[Any, ...]) -> Any:
+def on_symbols(run: Run, name: str, inputs: tuple[Any, ...]) -> Any:
+    """The function of that name where an input is random; the entry point of operators."""
+    if run.is_finished:
+        run.require_current(f"numpy.{name}")
     if len(inputs) == 2:
         if name in _COMPARISONS:
             return compare(run, name, *inputs)
         if name in _BINARY:
             if all(isinstance(value, _RANDOM) for value in inputs):
-                return _wrapped(_BINARY[name](*(as_block(run, value) for value in inputs)))
-            return _wrapped(_with_number(run, name, *inputs))
+                return _wrapped(_BINARY[name](*(as_block(run, value) for value in inputs)), *inputs)
+            return _wrapped(_with_number(run, name, *inputs), *inputs)
     elif name in _UNARY:
-        return _wrapped(_UNARY[name](as_block(run, inputs[0])))
+        return _wrapped(_UNARY[name](as_block(run, inputs[0])), inputs[0])
     if name in ("isnan", "isinf", "isfinite"):
         block = as_block(run, inputs[0])
         return np.where(block.variable < 0, getattr(np, name)(block.a), name == "isfinite")
@@ -103,7 +107,7 @@ def _on_symbols(run: Run, name: str, inputs: tuple[Any, ...]) -> Any:
     if name == "floor" and isinstance(inputs[0], Symbol):
         return inputs[0].__floor__()
     if name in ("absolute", "fabs"):
-        return _wrapped(transforms.absolute(as_block(run, inputs[0])))
+        return _wrapped(transforms.absolute(as_block(run, inputs[0])), inputs[0])
     if name in ("power", "float_power"):
         return _power(run, *inputs)
     raise run.refuse("not supported on random numbers", f"numpy.{name}")
@@ -145,7 +149,8 @@ def compare(run: Run, name: str, first: Any, second: Any) -> Any:
     if result.shape == ():
         return Condition(run, int(result.variable), float(result.threshold), bool(result.below))
     # A copy, because the program may write into the numbers that were compared.
-    return ConditionArray(conditions.Conditions(run, result.variable.copy(), result.threshold, result.below))
+    variable = result.variable.copy() if isinstance(first, SymbolArray) else result.variable
+    return ConditionArray(conditions.Conditions(run, variable, result.threshold, result.below))
 
 
 def _floats(value: Any) -> Floats:
@@ -162,7 +167,7 @@ def _clamped(run: Run, name: str, first: Any, second: Any) -> Any:
         raise run.refuse("the larger of two random values has no closed form", f"numpy.{name}")
     bound = _floats(second)
     low, high = (bound, None) if name in ("maximum", "fmax") else (None, bound)
-    return _wrapped(conditions.clamp(as_block(run, first), low, high))
+    return _wrapped(conditions.clamp(as_block(run, first), low, high), first)
 
 
 def _divided(block: Symbols, number: Any) -> Symbols:
@@ -182,8 +187,8 @@ def _power(run: Run, base: Any, exponent: Any) -> Any:
         if isinstance(base, _RANDOM):
             raise run.refuse("a power of two random values has no closed form", "numpy.power")
         log_base = np.log(_floats(base))
-        return _wrapped(transforms.exp(algebra.scale(as_block(run, exponent), log_base)))
-    return _wrapped(transforms.power(as_block(run, base), _floats(exponent)))
+        return _wrapped(transforms.exp(algebra.scale(as_block(run, exponent), log_base)), exponent)
+    return _wrapped(transforms.power(as_block(run, base), _floats(exponent)), base)
 
 
 def _on_deferred(run: Run, ufunc: Any, name: str, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -230,14 +235,17 @@ def _connected(run: Run, name: str, first: Any, second: Any) -> Any:
     return DeferredArray(run, array.values).mapped(operator.and_ if is_and else operator.or_, other)
 
 
-def _wrapped(block: Symbols) -> Any:
+def _wrapped(block: Symbols, first: Any, second: Any = None) -> Any:
+    """The block as the program gets it. first, second: what it was computed from."""
     form = block.form[0]
     if not (form is not None and form.is_full and block.size) and every(block.variable < 0):
         return block.a.copy()[()]
     if block.shape == ():
         return from_block(block)
-    # Results may share columns with their operands: without a copy, writing into one would change the other.
-    return SymbolArray(block.copy())
+    # Results may share columns with their operands.
+    if isinstance(first, SymbolArray):
+        return first.computed(block, second)
+    return second.computed(block, None) if isinstance(second, SymbolArray) else SymbolArray(block.copy())
 
 
 def _written(run: Run, name: str, out: Any, result: Any) -> Any:

@@ -15,6 +15,10 @@ from specverify.exact.program import FrontEnd
 from specverify.exact.run import Run
 
 Cells = list[tuple[Any, float]]
+_FEW = 24
+_SCALARS = (bool, int, float, str)
+_OPEN = (Deferred, tuple)
+_ARRAYS = (np.generic, np.ndarray)
 
 
 class UnreadableOutput(TypeError):
@@ -23,11 +27,17 @@ class UnreadableOutput(TypeError):
 
 def normalised(value: Any, front_ends: Sequence[FrontEnd]) -> Any:
     """Nested tuples of Python ints, bools, floats, strings, None and Deferreds."""
+    kind = type(value)
+    if kind is list or kind is tuple:
+        # The common case, a list of tokens.
+        return tuple([part if type(part) is int else normalised(part, front_ends) for part in value])
+    if kind is np.int64:
+        return int(value)
     if isinstance(value, Deferred):
         return value
-    if value is None or isinstance(value, bool | int | float | str):
+    if value is None or isinstance(value, _SCALARS):
         return value
-    if isinstance(value, np.generic | np.ndarray) and value.dtype != object:
+    if isinstance(value, _ARRAYS) and value.dtype != object:
         return _tuples(value.tolist())
     for front_end in front_ends:
         read = front_end.read_output(value)
@@ -51,6 +61,8 @@ def expanded(run: Run, output: Any) -> Cells:
 
     What depends on more than one draw, or shares a variable with another draw, is decided first: that forks.
     """
+    if type(output) is tuple and set(map(type, output)) == {int}:
+        return [(output, 1.0)]
     undecided = [part for part in _parts(output) if isinstance(part, Deferred) and not part.is_decided]
     if len(undecided) == 1 and isinstance(undecided[0], Leaf):
         leaves: list[Leaf] = [undecided[0]]  # the common case, one last draw, without a search
@@ -85,6 +97,8 @@ def expanded(run: Run, output: Any) -> Cells:
 def _possible(values: Any, weights: Any) -> list[tuple[Any, float]]:
     """Values as plain numbers, with their weights where these are not zero."""
     if isinstance(weights, np.ndarray):
+        if len(weights) <= _FEW and isinstance(values, np.ndarray):
+            return [(value, weight) for value, weight in zip(values.tolist(), weights.tolist(), strict=True) if weight]
         positive = np.flatnonzero(weights)
         if isinstance(values, np.ndarray):
             return list(zip(values[positive].tolist(), weights[positive].tolist(), strict=True))
@@ -97,7 +111,7 @@ def _one_draw(output: Any, leaf: Leaf, law: list[tuple[Any, float]]) -> Iterator
     if isinstance(output, tuple):
         # The common case, a flat tuple with one open place, without a walk for each of up to 10^5 values.
         parts = [opened(part) for part in output]
-        is_open = [isinstance(part, Deferred | tuple) for part in parts]
+        is_open = [isinstance(part, _OPEN) for part in parts]
         place = is_open.index(True)
         if is_open.count(True) == 1 and parts[place] is leaf:
             before, after = tuple(parts[:place]), tuple(parts[place + 1 :])

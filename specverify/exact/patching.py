@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -41,7 +42,7 @@ def _replace_copies(originals: dict[int, tuple[Any, Any]]) -> list[tuple[Any, st
     undo = []
     ids = frozenset(originals)
     for module_name, module in list(sys.modules.items()):
-        if module is None or module_name.partition(".")[0] in _SKIPPED or module_name.startswith("specverify.exact"):
+        if module is None or _keeps_originals(module_name):
             continue
         names = getattr(module, "__dict__", None)
         if not isinstance(names, dict) or ids.isdisjoint(map(id, names.values())):
@@ -52,6 +53,11 @@ def _replace_copies(originals: dict[int, tuple[Any, Any]]) -> list[tuple[Any, st
                 undo.append((module, name, value))
                 names[name] = found[1]
     return undo
+
+
+@functools.lru_cache(maxsize=65536)
+def _keeps_originals(module_name: str) -> bool:
+    return module_name.partition(".")[0] in _SKIPPED or module_name.startswith("specverify.exact")
 
 
 def is_library_import(frame: FrameType | None) -> bool:

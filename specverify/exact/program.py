@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from numpy import asarray  # numpy's own, also while a law is enumerated
 from numpy.typing import NDArray
 
 from specverify.core.errors import UsageError
@@ -21,13 +24,21 @@ if TYPE_CHECKING:
 
 Shape = int | tuple[int, ...]
 
+# Laws may come in single precision, whose rounding adds up to less than this.
+_LAW_TOLERANCE = 1e-6
+# The class itself: what programs find under its name mixes a salt into its seed.
+_RealBits = np.random.PCG64
+
 
 class RandomSource(Protocol):
     """What a program may ask for. Every call gives an independent source of randomness.
 
-    uniforms and torch_uniforms are for programs that take their uniforms as an argument.
+    uniforms and torch_uniforms are for programs that take their uniforms as an argument. choose is for the test's own
+    draws, such as the draft tokens: an index drawn from a known law, [n], that sums to 1 within 1e-6. It is no random
+    call of the program: one that makes no other is not taken for a random one.
     """
 
+    def choose(self, law: Sequence[float] | NDArray[np.float64]) -> int: ...
     def numpy_generator(self) -> np.random.Generator: ...
     def torch_generator(self) -> torch.Generator: ...
     def python_random(self) -> random.Random: ...
@@ -69,11 +80,20 @@ class FrontEnd(Protocol):
 
 
 class NativeSource:
-    """Real generators from one seed, for ordinary calls."""
+    """Real generators from one seed, for ordinary calls. choice_seed: another seed for what `choose` draws."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, choice_seed: int | None = None) -> None:
         self.seed = seed
         self._num_sources = 0
+        self._choice_seed = seed if choice_seed is None else choice_seed
+        self._choices: np.random.Generator | None = None
+
+    def choose(self, law: Sequence[float] | NDArray[np.float64]) -> int:
+        if self._choices is None:
+            # Other sources are numbered from 1.
+            self._choices = np.random.Generator(_RealBits([self._choice_seed, 0]))
+        weights = known_law(law)
+        return int(self._choices.choice(len(weights), p=weights))
 
     def numpy_generator(self) -> np.random.Generator:
         return np.random.Generator(np.random.PCG64(self._next()))
@@ -117,6 +137,9 @@ class SymbolicSource:
         """Which path this is, from 1 on; 0 where it is one that is run again, to see whether it repeats."""
         return 0 if self._run.poison_seed else self._run.stack.num_runs
 
+    def choose(self, law: Sequence[float] | NDArray[np.float64]) -> int:
+        return self._run.choose(known_law(law), "choose")
+
     def numpy_generator(self) -> Any:
         return self._front_end("numpy").generator(self._run, self._next())
 
@@ -140,6 +163,21 @@ class SymbolicSource:
         if name not in self._front_ends:
             raise UsageError(f"no front end for {name}; give one of {sorted(self._front_ends)} or import {name} first")
         return self._front_ends[name]
+
+
+def known_law(law: Sequence[float] | NDArray[np.float64]) -> tuple[float, ...]:
+    """The law with rounding taken out, so that it sums to 1. Raises UsageError where it is none."""
+    return _summing_to_one(asarray(law, dtype=np.float64).tobytes())
+
+
+@functools.lru_cache(maxsize=4096)
+def _summing_to_one(law: bytes) -> tuple[float, ...]:
+    """Remembered: an enumeration meets the same law in many runs."""
+    weights: list[float] = np.frombuffer(law).tolist()
+    total = math.fsum(weights)
+    if not (min(weights, default=-1.0) >= 0.0 and abs(total - 1.0) <= _LAW_TOLERANCE):
+        raise UsageError(f"choose() needs a law: weights of 0 or more that sum to 1; these sum to {total!r}")
+    return tuple(weight / total for weight in weights)
 
 
 def default_front_ends() -> list[FrontEnd]:

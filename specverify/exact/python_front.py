@@ -20,7 +20,7 @@ from specverify.exact.patching import is_library_import, replaced
 from specverify.exact.program import Salt
 from specverify.exact.python_math import math_replacements
 from specverify.exact.run import Run
-from specverify.exact.scalar import Symbol
+from specverify.exact.scalar import new_symbol
 from specverify.exact.streams import Stream
 from specverify.exact.symbols import POWER_E, uniform_symbols
 
@@ -56,14 +56,14 @@ class SymbolicRandom(_RealRandom):
             self.stream, self.position = self._reseeded(a), 0
 
     def random(self) -> Any:
-        return Symbol(self.run, self._read("double"))
+        return new_symbol(self.run, self._read("double"))
 
     def uniform(self, a: float, b: float) -> Any:
         return self.random() * (b - a) + a
 
     def expovariate(self, lambd: float = 1.0) -> Any:
         """-log(1 - random()) / lambd, as in CPython's random.py."""
-        return Symbol(self.run, self._read("double"), POWER_E, mirror=True, b=1.0 / lambd)
+        return new_symbol(self.run, self._read("double"), POWER_E, mirror=True, b=1.0 / lambd)
 
     def randrange(self, start: int, stop: int | None = None, step: int = 1) -> Any:
         start, stop = (0, start) if stop is None else (start, stop)
@@ -165,7 +165,8 @@ class PythonFront:
         return SymbolicRandom(run, stream, self._seeded)
 
     def uniforms(self, run: Run, stream: Stream, shape: tuple[int, ...]) -> Any:
-        return SymbolArray(uniform_symbols(run, run.read_stream(stream, 0, math.prod(shape), "double"), shape))
+        variables = run.read_stream(stream, 0, math.prod(shape), "double")
+        return SymbolArray(uniform_symbols(run, variables, shape), is_shared=True)
 
     def read_output(self, value: Any) -> Any:
         return NotImplemented

@@ -9,16 +9,13 @@ from numpy import array
 from numpy.typing import NDArray
 
 from specverify.exact import algebra
+from specverify.exact.columns import Floats, every, least_of, some
 from specverify.exact.conditions import _QUIET
-from specverify.exact.symbols import (
-    LOG_E,
-    POWER_E,
-    POWER_U,
-    Floats,
-    Symbols,
-    every,
-    some,
-)
+from specverify.exact.symbols import LOG_E, POWER_E, POWER_U, Symbols
+
+# Of a winner that is certain: no variables, and its weight.
+_NONE, _ONE = np.zeros(0, dtype=np.int64), np.ones(1)
+_ONE.flags.writeable = False
 
 
 def race(block: Symbols, *, largest: bool, operation: str) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
@@ -35,39 +32,41 @@ def race(block: Symbols, *, largest: bool, operation: str) -> tuple[NDArray[np.i
     if form is not None and is_simple and (form.is_full or (largest and not some(block.a))):
         # b E^c with b > 0: the first arrival of E / w has w = b^(-1/c), and is the largest where c < 0.
         positions = symbolic.nonzero()[0]
+        if len(positions) == 1:
+            return positions, _NONE, _ONE
         weights = block.b[positions]
         if form.c != -1.0:
             weights = weights ** (-1.0 / form.c)
-        total = weights.sum()
-        if len(positions) > 1 and np.isfinite(total) and every(weights):
+        if len(positions) > 1 and least_of(weights) > 0.0 and np.isfinite(total := weights.sum()):
             return positions, block.variable[positions], weights / total
     if form is not None and form.kind == LOG_E and (form.is_full or (largest and _are_lowest(block.a[~symbolic]))):
         # a + b log E with one b: b log(E e^(a/b)), which is largest at the first arrival where b < 0.
         positions = symbolic.nonzero()[0]
+        if len(positions) == 1:
+            return positions, _NONE, _ONE
         slopes = block.b[positions]
         if len(positions) > 1 and every(slopes == slopes[0]) and (slopes[0] < 0.0) == largest:
             log_weights = block.a[positions] / -slopes
             weights = np.exp(log_weights - log_weights.max())
             return positions, block.variable[positions], weights / weights.sum()
     constants = np.where(symbolic, -np.inf if largest else np.inf, block.a)
-    certain = np.zeros(0, dtype=np.int64)
     if some(np.isnan(constants)):  # argmax and argmin both return the first NaN
-        return array([int(np.isnan(constants).argmax())]), certain, np.ones(1)
+        return array([int(np.isnan(constants).argmax())]), _NONE, _ONE
     best = int(constants.argmax() if largest else constants.argmin())
     if not some(symbolic):
-        return array([best]), certain, np.ones(1)
+        return array([best]), _NONE, _ONE
     positions = np.flatnonzero(symbolic)
     entries = block[positions]
     if len(positions) < block.size:
         low, high = _range(entries)
         if constants[best] >= high if largest else constants[best] <= low:
-            return array([best]), certain, np.ones(1)
+            return array([best]), _NONE, _ONE
         if not (constants[best] <= low if largest else constants[best] >= high):
             if run.has_clamped:
                 raise run.refuse_clamped(operation)
             raise run.refuse("a race of random values against a number inside their range", operation)
     if len(positions) == 1:
-        return positions, certain, np.ones(1)
+        return positions, _NONE, _ONE
     log_weights = _log_weights(entries, largest=largest, operation=operation)
     weights = np.exp(log_weights - log_weights.max())
     return positions, entries.variable, weights / weights.sum()

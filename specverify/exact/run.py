@@ -12,17 +12,18 @@ from numpy.typing import NDArray
 from specverify.exact.choices import ChoiceStack
 from specverify.exact.errors import NotEnumerable, ReusedRandomness, source_line
 from specverify.exact.streams import Stream, Streams
+from specverify.exact.variables import CLAMPED, FREE, INSPECTED, RACED, WHOLE, Variables
 
 if TYPE_CHECKING:
     from specverify.exact.symbols import SymbolTable
 
-_FREE, _INSPECTED, _RACED, _CLAMPED = 0, 1, 2, 3
-_WHOLE = (0.0, 1.0)
+# Up to this many variables are looked at one by one, which is faster than arrays.
+_FEW = 24
 
 READ_TWICE = "the same random numbers are read twice: two generators, or one that was seeded again, share a seed"
 
 
-class Run:
+class Run(Variables):
     """What symbols, deferred draws and front ends share during one run.
 
     Every random value is a function of one uniform variable, numbered from 0. A variable starts free, with the
@@ -32,6 +33,7 @@ class Run:
     """
 
     def __init__(self, stack: ChoiceStack, *, poison_seed: int = 0, halves_are_fine: bool = False) -> None:
+        super().__init__()
         self.stack = stack
         self.poison_seed = poison_seed
         self.halves_are_fine = halves_are_fine
@@ -42,11 +44,7 @@ class Run:
         self.clipped_mass = 0.0
         self.has_clamped = False
         self.notes: set[str] = set()
-        self.num_variables = 0
         self.streams = Streams(self.new_variables, self.refuse)
-        self._state = bytearray(256)
-        self._held: dict[int, Any] = {}
-        self._intervals: dict[int, tuple[float, float]] = {}
         self._table: SymbolTable | None = None
         # False where a program insists on Python's own ints and bools: then every scalar is decided at once.
         self.defers_items = True
@@ -71,20 +69,17 @@ class Run:
             self.failure = error
         return error
 
+    def finish(self) -> None:
+        """Symbols that outlive the run are refused from now on."""
+        self.is_finished = True
+        self.is_simple = False
+
     def require_current(self, operation: str) -> None:
         """Refuses a symbol that outlived its run."""
         if self.is_finished:
             raise self.refuse("a random value of an earlier call is used again: the program keeps state", operation)
 
     # Variables ------------------------------------------------------------------------------------------------
-
-    def new_variables(self, count: int) -> int:
-        """Number of the first of so many new free variables; the rest follow it."""
-        first = self.num_variables
-        self.num_variables += count
-        if self.num_variables > len(self._state):
-            self._state = self._state + bytes(max(len(self._state), count))
-        return first
 
     def unseeded_variables(self, count: int) -> int:
         """As new_variables, counted as one random call: for draws that need no stream identity."""
@@ -108,40 +103,6 @@ class Run:
             self.notes.add(READ_TWICE)
         return stream.read_one(position, kind)
 
-    def hold(self, variable: int, leaf: Any) -> None:
-        """The leaf knows more about the variable than an interval says: others must decide it first."""
-        self._held[variable] = leaf
-
-    def release(self, variable: int) -> None:
-        """The leaf is being decided: what it knows will be an interval again."""
-        self._held.pop(variable, None)
-
-    def _states(self) -> NDArray[np.uint8]:
-        """The states of all variables as an array of the same memory."""
-        return np.frombuffer(self._state, dtype=np.uint8)
-
-    def _settle_holder(self, variable: int, asker: Any = None) -> None:
-        holder = self._held.get(variable)
-        if holder is not None and holder is not asker:
-            holder.resolve()
-
-    def interval(self, variable: int, asker: Any = None) -> tuple[float, float]:
-        """Where the variable is known to lie. asker: the leaf that asks, if it is one."""
-        if self._held:
-            self._settle_holder(variable, asker)
-        return self._intervals.get(variable, _WHOLE)
-
-    def intervals(self, variables: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Lower and upper ends for an array of variables; entries below 0 (constants) get [0, 1)."""
-        for held in list(self._held):
-            if (variables == held).any():
-                self._settle_holder(held)
-        low, high = np.zeros(variables.shape), np.ones(variables.shape)
-        inside = np.maximum(variables, 0)
-        for position in zip(*np.nonzero((self._states()[inside] % 2 == 1) & (variables >= 0)), strict=True):
-            low[position], high[position] = self._intervals[int(variables[position])]
-        return low, high
-
     # Choices --------------------------------------------------------------------------------------------------
 
     def choose(self, weights: Sequence[float] | NDArray[np.float64], operation: str) -> int:
@@ -157,27 +118,59 @@ class Run:
 
     def decide(self, variable: int, threshold: float, operation: str = "comparison") -> bool:
         """Whether the variable lies below the threshold; forks only where its interval leaves that open."""
-        if self._state[variable] == _RACED:
+        # The hot path: the run before made this very comparison here, of a variable that lay in the same interval, so
+        # that its weights were the same.
+        point, within = self.stack.here.following, self.known.get(variable)
+        if (
+            point.threshold == threshold
+            and point.variable == variable
+            and point.within == within
+            and point.operation == operation
+            and self.is_simple
+            and (within is not None or self._state[variable] == FREE)
+        ):
+            if within is None:
+                self._state[variable] = INSPECTED
+            self.known[variable] = point.afterwards
+            self.stack.here = point
+            return not point.index
+        if within is not None and self.is_simple:
+            # What is known of the variable may settle it.
+            if threshold >= within[1]:
+                return True
+            if threshold <= within[0]:
+                return False
+        return self._decide(variable, threshold, operation)
+
+    def _decide(self, variable: int, threshold: float, operation: str) -> bool:
+        if self._state[variable] == RACED:
             raise self._compared_after_race(operation)
-        low, high = self.interval(variable) if self._held else self._intervals.get(variable, _WHOLE)
+        if self._held:
+            self._settle_holder(variable)
+        within = self.known.get(variable)
+        low, high = within or WHOLE
         if threshold >= high:
             return True
         if not threshold > low:
             return False
         width = high - low
         is_above = self.choose(((threshold - low) / width, (high - threshold) / width), operation)
-        self._intervals[variable] = (threshold, high) if is_above else (low, threshold)
-        self._state[variable] = _INSPECTED
+        intervals = (low, threshold), (threshold, high)
+        # A clamp leaves its mark on the variable's state, which the next comparison takes away.
+        if self._state[variable] != CLAMPED:
+            self.stack.here.compares(variable, threshold, within, intervals)
+        self.known[variable] = intervals[is_above]
+        self._state[variable] = INSPECTED
         return not is_above
 
     def require_unraced(self, variable: int, operation: str) -> None:
         """Refuses a variable that a race has used up."""
-        if self._state[variable] == _RACED:
+        if self._state[variable] == RACED:
             raise self._compared_after_race(operation)
 
     def probability_below(self, variable: int, threshold: float, operation: str = "comparison") -> float:
         """Probability that the variable lies below the threshold, given what is known. Decides nothing."""
-        if self._state[variable] == _RACED:
+        if self._state[variable] == RACED:
             raise self._compared_after_race(operation)
         low, high = self.interval(variable)
         return min(max((threshold - low) / (high - low), 0.0), 1.0)
@@ -192,33 +185,35 @@ class Run:
 
     def decide_clamp(self, variable: int, threshold: float) -> bool:
         """As decide, for a clamp: no use of the value that could make a later race a reuse."""
-        was_free = self._state[variable] in (_FREE, _CLAMPED)
+        was_free = self._state[variable] in (FREE, CLAMPED)
         self.has_clamped = True
         is_below = self.decide(variable, threshold, "clamp")
-        if was_free and self._state[variable] == _INSPECTED:
-            self._state[variable] = _CLAMPED
+        if was_free and self._state[variable] == INSPECTED:
+            self._state[variable] = CLAMPED
         return is_below
-
-    def narrow(self, variable: int, low: float, high: float) -> None:
-        """Records that the variable lies in [low, high)."""
-        self._intervals[variable] = (low, high)
-        self._state[variable] = _INSPECTED
 
     def consume(self, variables: NDArray[np.int64], operation: str) -> None:
         """Marks variables as used up by a race, whose weights hold for free variables only."""
         for held in list(self._held):
             if (variables == held).any():
                 self._settle_holder(held)
+        state = self._state
+        if len(variables) <= _FEW:
+            listed = variables.tolist()
+            if not any(map(state.__getitem__, listed)) and len(set(listed)) == len(listed):
+                for variable in listed:
+                    state[variable] = RACED
+                return
         known = self._states()
         states = known[variables]
         if states.any():
-            if bool((states[states > 0] == _CLAMPED).all()):
+            if bool((states[states > 0] == CLAMPED).all()):
                 raise self.refuse_clamped(operation)
-            raise self._reused(operation, raced=bool((states == _RACED).any()))
+            raise self._reused(operation, raced=bool((states == RACED).any()))
         # Writing the same entry twice counts once: fewer newly raced variables than entries means a repetition.
-        before = self._state.count(_RACED)
-        known[variables] = _RACED
-        if self._state.count(_RACED) - before < len(variables):
+        before = self._state.count(RACED)
+        known[variables] = RACED
+        if self._state.count(RACED) - before < len(variables):
             raise self._reused(operation)
 
     def _compared_after_race(self, operation: str) -> NotEnumerable:

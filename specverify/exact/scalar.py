@@ -11,18 +11,14 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy import array
 
 from specverify.exact import algebra, conditions, transforms
+from specverify.exact.comparisons import UNIFORM, comparison
 from specverify.exact.deferred import Deferred
-from specverify.exact.leaves import Condition
-from specverify.exact.opaque import Opaque
+from specverify.exact.events import Condition
 from specverify.exact.run import Run
-from specverify.exact.symbols import LOG_E, POWER_E, POWER_U, Form, Symbols
-
-
-def _comparison(operation: str) -> Callable[[Any, Any], Any]:
-    return lambda symbol, other: symbol.compare(operation, other)
+from specverify.exact.scalar_form import ScalarForm
+from specverify.exact.symbols import LOG_E, POWER_E, POWER_U, Symbols
 
 
 def _refusal(operation: str) -> Callable[..., Any]:
@@ -32,41 +28,11 @@ def _refusal(operation: str) -> Callable[..., Any]:
     return method
 
 
-class Symbol(Opaque):
+class Symbol(ScalarForm):
     """f(U) for one uniform variable U; see symbols.py for the forms."""
 
-    __slots__ = ("a", "b", "c", "kind", "mirror", "parent", "variable")
+    __slots__ = ()
     shape = ()
-
-    def __init__(
-        self, run: Run, variable: int, kind: int = POWER_U, *, mirror: bool = False, a: float = 0.0, b: float = 1.0,
-        c: float = 1.0, parent: int = 0,
-    ) -> None:  # fmt: skip
-        self.run = run
-        self.variable = variable
-        self.kind = kind
-        self.mirror = mirror
-        self.a = a
-        self.b = b
-        self.c = c
-        self.parent = parent
-
-    def block(self) -> Symbols:
-        """The same symbol as a block of shape ()."""
-        return Symbols(
-            self.run,
-            array(self.variable, dtype=np.int64),
-            array(self.kind, dtype=np.uint8),
-            array(self.mirror),
-            array(self.a),
-            array(self.b),
-            array(self.c),
-            array(self.parent, dtype=np.int64),
-            form=[Form(self.kind, self.mirror, self.c, self.a == 0.0 and self.b > 0.0)],
-        )
-
-    def _with(self, a: float, b: float) -> Symbol:
-        return Symbol(self.run, self.variable, self.kind, mirror=self.mirror, a=a, b=b, c=self.c, parent=self.parent)
 
     def _shift(self, other: Any, sign: float) -> Any:
         number = other if type(other) is float else _number(other)
@@ -94,6 +60,16 @@ class Symbol(Opaque):
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> Any:
+        if type(other) is float:
+            a = self.a - other
+            if a - a == 0.0:  # finite; the rest is _with, for programs that subtract in a loop
+                symbol = Symbol()
+                symbol.run = self.run
+                symbol.variable = self.variable
+                symbol.a = a
+                symbol.b = self.b
+                symbol.core = self.core
+                return symbol
         return self._shift(other, -1.0)
 
     def __rsub__(self, other: Any) -> Any:
@@ -104,7 +80,7 @@ class Symbol(Opaque):
 
     __rmul__ = __mul__
 
-    def __neg__(self) -> Symbol:
+    def __neg__(self) -> Any:
         return self._with(-self.a, -self.b)
 
     def __pos__(self) -> Symbol:
@@ -125,7 +101,7 @@ class Symbol(Opaque):
             return NotImplemented
         if self.a == 0.0 and self.kind <= POWER_E and number != 0.0 and math.isfinite(number):
             b = 1.0 / self.b * number
-            return Symbol(self.run, self.variable, self.kind, mirror=self.mirror, b=b, c=-self.c)
+            return new_symbol(self.run, self.variable, self.kind, mirror=self.mirror, b=b, c=-self.c)
         return self**-1.0 * number
 
     def __pow__(self, other: Any) -> Any:
@@ -133,7 +109,7 @@ class Symbol(Opaque):
         if number is None:
             return NotImplemented
         if number == -1.0 and self.a == 0.0 and self.kind <= POWER_E:
-            return Symbol(self.run, self.variable, self.kind, mirror=self.mirror, b=1.0 / self.b, c=-self.c)
+            return new_symbol(self.run, self.variable, self.kind, mirror=self.mirror, b=1.0 / self.b, c=-self.c)
         return from_block(transforms.power(self.block(), number))
 
     def __rpow__(self, other: Any) -> Any:
@@ -146,8 +122,8 @@ class Symbol(Opaque):
         """Natural logarithm; np.log and math.log are led here."""
         if self.a == 0.0 and self.b > 0.0 and self.kind <= POWER_E:
             if self.kind == POWER_U:
-                return Symbol(self.run, self.variable, POWER_E, mirror=self.mirror, a=math.log(self.b), b=-self.c)
-            return Symbol(self.run, self.variable, LOG_E, mirror=self.mirror, a=math.log(self.b), b=self.c)
+                return new_symbol(self.run, self.variable, POWER_E, mirror=self.mirror, a=math.log(self.b), b=-self.c)
+            return new_symbol(self.run, self.variable, LOG_E, mirror=self.mirror, a=math.log(self.b), b=self.c)
         return from_block(transforms.log(self.block()))
 
     def exp(self) -> Any:
@@ -170,19 +146,19 @@ class Symbol(Opaque):
             return operation == "not_equal"
         if number != number:
             return False
-        if self.kind == POWER_U and self.c == 1.0 and not self.mirror:
+        if self.core is UNIFORM:
             threshold, increasing = (number - self.a) / self.b, self.b > 0.0
         else:
             threshold, increasing = conditions.threshold(self, number)
         condition = Condition(self.run, self.variable, threshold, increasing == conditions.IS_LESS[operation])
         return condition if self.run.defers_items else condition.resolve()
 
-    __lt__ = _comparison("less")
-    __le__ = _comparison("less_equal")
-    __gt__ = _comparison("greater")
-    __ge__ = _comparison("greater_equal")
-    __eq__ = _comparison("equal")
-    __ne__ = _comparison("not_equal")
+    __lt__ = comparison("less")
+    __le__ = comparison("less_equal")
+    __gt__ = comparison("greater")
+    __ge__ = comparison("greater_equal")
+    __eq__ = comparison("equal")
+    __ne__ = comparison("not_equal")
     __hash__ = None  # type: ignore[assignment]
 
     def _refuse(self, operation: str) -> NoReturn:
@@ -223,13 +199,28 @@ class Symbol(Opaque):
         return apply_function(self.run, function, args, kwargs)
 
 
+def new_symbol(
+    run: Run, variable: int, kind: int = POWER_U, *, mirror: bool = False, a: float = 0.0, b: float = 1.0,
+    c: float = 1.0, parent: int = 0,
+) -> Symbol:  # fmt: skip
+    """A symbol of this form."""
+    symbol = Symbol()
+    symbol.run = run
+    symbol.variable = variable
+    symbol.a = a
+    symbol.b = b
+    core = (kind, mirror, c, parent)
+    symbol.core = UNIFORM if core == UNIFORM else core
+    return symbol
+
+
 def from_block(block: Symbols) -> Any:
     """The scalar of a block of one entry: a Symbol, or a float where it is constant."""
     variable = int(block.variable.reshape(()))
     a = float(block.a.reshape(()))
     if variable < 0:
         return a
-    return Symbol(
+    return new_symbol(
         block.run, variable, int(block.kind.reshape(())), mirror=bool(block.mirror.reshape(())), a=a,
         b=float(block.b.reshape(())), c=float(block.c.reshape(())), parent=int(block.parent.reshape(())),
     )  # fmt: skip

@@ -125,7 +125,7 @@ class Search:
         finally:
             for front_end in reversed(self.front_ends):
                 front_end.end_run()
-            run.is_finished = True
+            run.finish()
         if run.failure is not None:
             raise run.failure from raised
         if raised is not None:

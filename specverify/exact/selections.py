@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -10,13 +11,15 @@ from numpy import array, asarray
 from numpy.typing import NDArray
 
 from specverify.exact import algebra
+from specverify.exact.columns import Floats, every, first_integers, some
 from specverify.exact.conditions import Conditions, thresholds
-from specverify.exact.deferred import UNDECIDED, Deferred, Function, Get, conjunction, disjunction
+from specverify.exact.deferred import Deferred
+from specverify.exact.in_order import FirstTrue, UpToFirst, entries
 from specverify.exact.lazy import total
-from specverify.exact.leaves import Condition, Piecewise, Race
+from specverify.exact.leaves import Piecewise, Race
 from specverify.exact.races import race
 from specverify.exact.run import Run
-from specverify.exact.symbols import POWER_U, Floats, Symbols, every, first_integers, some
+from specverify.exact.symbols import POWER_U, Symbols
 
 # Below this many entries, conditions of mixed direction on one variable are evaluated on every cell.
 _MAX_MIXED = 512
@@ -30,40 +33,23 @@ def winner(block: Symbols, *, largest: bool, operation: str = "argmax") -> int |
     return Race(block.run, positions, variables, weights, operation)
 
 
-def condition_at(conditions: Conditions, index: Any) -> bool | Condition:
-    """One entry: a plain truth value or a Condition."""
-    variable = int(conditions.variable[index])
-    below = bool(conditions.below[index])
-    if variable < 0:
-        return below
-    return Condition(conditions.run, variable, float(conditions.threshold[index]), below)
-
-
-def entries(conditions: Conditions) -> list[bool | Condition]:
-    """All entries in order, flattened."""
-    run = conditions.run
-    columns = (column.ravel().tolist() for column in conditions.columns)
-    return [
-        Condition(run, int(variable), threshold, below) if variable >= 0 else below
-        for variable, threshold, below in zip(*columns, strict=True)
-    ]
-
-
 def all_true(conditions: Conditions) -> Any:
     """Whether all entries are true: decides them in order up to the first that is not."""
-    return conjunction(conditions.run, entries(conditions))
+    return UpToFirst(conditions, False) if some(conditions.variable >= 0) else every(conditions.below)
 
 
 def any_true(conditions: Conditions) -> Any:
     """Whether any entry is true: decides them in order up to the first that is."""
-    return disjunction(conditions.run, entries(conditions))
+    return UpToFirst(conditions, True) if some(conditions.variable >= 0) else some(conditions.below)
 
 
 def first_true(conditions: Conditions, default: int = 0) -> int | Deferred:
     """Position of the first true entry of a 1-d block, or default where none is (0 is what argmax gives)."""
     variables = conditions.variable
-    if variables.size and int(variables.item(0)) >= 0 and every(variables == variables[0]):
-        return _first_of_one_variable(conditions, first_integers(variables.size), default)
+    # Compared with one symbol, an array has one variable throughout, and no memory for it.
+    is_one = bool(variables.size) and (variables.strides == (0,) or every(variables == variables[0]))
+    if is_one and variables.item(0) >= 0:
+        return _first_of_one_variable(conditions, None, default)
     positions, fallback = [], default
     for position, (variable, is_true) in enumerate(zip(variables.tolist(), conditions.below.tolist(), strict=True)):
         if variable >= 0:
@@ -73,46 +59,12 @@ def first_true(conditions: Conditions, default: int = 0) -> int | Deferred:
             break
     if not positions:
         return fallback
+    if len(positions) == variables.size:
+        return FirstTrue(conditions, positions, fallback)
     candidates = conditions[positions]
     if every(candidates.variable == candidates.variable[0]):
         return _first_of_one_variable(candidates, array(positions), fallback)
     return FirstTrue(candidates, positions, fallback)
-
-
-class FirstTrue(Function):
-    """The position of the first event of several that happens, or fallback: decided in order, up to that one.
-
-    The parts of the function are made only where it becomes a part of another; a number of accepted tokens does not.
-    """
-
-    __slots__ = ("_parts", "conditions", "fallback", "positions")
-
-    def __init__(self, conditions: Conditions, positions: list[int], fallback: int) -> None:
-        self.run = conditions.run
-        self._value = UNDECIDED
-        self._parts: list[bool | Condition] | None = None
-        self.conditions = conditions
-        self.positions = positions
-        self.fallback = fallback
-
-    @property
-    def parts(self) -> list[bool | Condition]:  # type: ignore[override]
-        if self._parts is None:
-            self._parts = entries(self.conditions)
-        return self._parts
-
-    def function(self, get: Get) -> int:
-        return next((position for index, position in enumerate(self.positions) if get(index)), self.fallback)
-
-    def _decide(self) -> int:
-        if self._parts is not None:
-            return int(super()._decide())
-        decide = self.run.decide
-        events = zip(*(column.tolist() for column in self.conditions.columns), self.positions, strict=True)
-        for variable, threshold, below, position in events:
-            if decide(variable, threshold) == below:
-                return int(position)
-        return self.fallback
 
 
 def count_true(conditions: Conditions) -> int | Deferred:
@@ -165,12 +117,21 @@ def search_uniform(run: Run, variable: int, scale: float, row: Floats, operation
     return Piecewise(run, variable, edges, np.arange(len(row) + 1), operation)
 
 
-def _first_of_one_variable(candidates: Conditions, positions: NDArray[np.int64], fallback: int) -> int | Deferred:
-    if bool(candidates.below.all()):
+@functools.lru_cache(maxsize=256)
+def _places(count: int, fallback: int) -> NDArray[np.int64]:
+    """0, 1, ... count - 1 and the fallback. Shared: nobody may write into it."""
+    return np.append(np.arange(count), fallback)
+
+
+def _first_of_one_variable(candidates: Conditions, where: NDArray[np.int64] | None, fallback: int) -> Deferred:
+    """where: positions of the candidates; None where they are all there are."""
+    if every(candidates.below):
         # U < t: entry i is first exactly where U lies between the running maxima before and at i.
         edges = np.maximum.accumulate(candidates.threshold)
-        return _piecewise(candidates, edges, np.append(positions, fallback), "first true comparison")
-    if not bool(candidates.below.any()):
+        values = _places(candidates.size, fallback) if where is None else np.append(where, fallback)
+        return _piecewise(candidates, edges, values, "first true comparison")
+    positions = first_integers(candidates.size) if where is None else where
+    if not some(candidates.below):
         # U >= t: the same with running minima, from above.
         edges = np.minimum.accumulate(candidates.threshold)[::-1]
         return _piecewise(candidates, edges, np.append(fallback, positions[::-1]), "first true comparison")
@@ -187,8 +148,8 @@ def _first_of_one_variable(candidates: Conditions, positions: NDArray[np.int64],
 
 def _piecewise(conditions: Conditions, edges: Floats, values: NDArray[Any], operation: str) -> Deferred:
     # Ratios above 1 make thresholds that no uniform reaches.
-    edges = np.clip(edges, 0.0, 1.0)
-    return Piecewise(conditions.run, int(conditions.variable.reshape(-1)[0]), edges, values, operation)
+    edges = np.minimum(np.maximum(edges, 0.0), 1.0)
+    return Piecewise(conditions.run, conditions.variable.item(0), edges, values, operation)
 
 
 def whole_part(block: Symbols) -> Any:

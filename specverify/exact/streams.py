@@ -40,6 +40,11 @@ class Stream:
 
         Raises NotEnumerable where a known draw was of another kind: how the two depend on each other is unknown.
         """
+        if position == self.length:
+            first = self._new_variables(count)
+            self._segments.append((position, position + count, kind, first))
+            self.length = position + count
+            return np.arange(first, first + count)
         if position > self.length:
             raise self._refuse("a generator's state was set to a place that its stream has not reached", kind)
         known = min(self.length, position + count) - position

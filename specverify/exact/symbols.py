@@ -16,13 +16,14 @@ on U. Comparisons at equality are decided as in the continuum: they have probabi
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy import array, asarray, count_nonzero, zeros
+from numpy import array, asarray
 from numpy.typing import NDArray
+
+from specverify.exact.columns import Floats, alike, filled
 
 if TYPE_CHECKING:
     from specverify.exact.run import Run
@@ -30,19 +31,8 @@ if TYPE_CHECKING:
 POWER_U, POWER_E, LOG_E, NEST_LOG, NEST_EXP, NEST_POWER = range(6)
 CONSTANT = -1
 
-Floats = NDArray[np.float64]
 Index = Any
 """Anything that indexes an array: the block is indexed like its columns."""
-
-
-def some(mask: Any) -> bool:
-    """mask.any(), for arrays of truth values: a fifth of the time for short ones."""
-    return bool(count_nonzero(mask))
-
-
-def every(mask: Any) -> bool:
-    """mask.all(), likewise."""
-    return bool(count_nonzero(mask) == mask.size)
 
 
 class Form(NamedTuple):
@@ -61,6 +51,8 @@ class Form(NamedTuple):
 @dataclass(eq=False, slots=True)  # not frozen: ten or more are made for a run, and a frozen one costs four times that
 class Symbols:
     """A block of symbols: columns of one shape. A view of the columns is a view of the block.
+
+    Blocks share columns, and those of one value cannot be written into: whoever writes makes a copy first.
 
     variable: CONSTANT (-1) where the entry is the number in column a. mirror: Z is 1 - U. parent: row of the run's
     table for the NEST kinds. form: the common form, in a box that all views of the columns share, so that writing
@@ -167,31 +159,18 @@ def _block(
     b: float = 1.0, mirror: bool = False,
 ) -> Symbols:  # fmt: skip
     is_alike = isinstance(a, float)
+    column: Any = alike if is_alike else filled
     return Symbols(
         run,
         array(variables, dtype=np.int64).reshape(shape),
-        filled(shape, kind, np.uint8),
-        filled(shape, mirror, np.bool_),
-        filled(shape, a),
-        filled(shape, b),
-        filled(shape, 1.0),
-        zeros(shape, dtype=np.int64),
+        column(shape, kind, np.uint8),
+        column(shape, mirror, np.bool_),
+        column(shape, a),
+        column(shape, b),
+        column(shape, 1.0),
+        column(shape, 0, np.int64),
         form=[Form(kind, mirror, 1.0, a == 0.0 and b > 0.0) if is_alike else None],
     )
-
-
-@functools.lru_cache(maxsize=64)
-def first_integers(count: int) -> NDArray[np.int64]:
-    """As np.arange. Shared: nobody may write into it."""
-    return np.arange(count)
-
-
-def filled(shape: tuple[int, ...], value: Any, dtype: Any = np.float64) -> NDArray[Any]:
-    """As np.full, in a third of its time."""
-    column = zeros(shape, dtype=dtype)
-    if value is not False:
-        column[...] = value
-    return column
 
 
 def where(condition: NDArray[np.bool_], first: Symbols, second: Symbols) -> Symbols:

@@ -19,11 +19,11 @@ from specverify.exact.coarse import (
     rounded_uniform,
     wrapped_cells,
 )
+from specverify.exact.columns import Floats
 from specverify.exact.deferred import Deferred, resolved
 from specverify.exact.leaves import Piecewise
 from specverify.exact.opaque import Opaque
 from specverify.exact.scalar import Symbol
-from specverify.exact.symbols import Floats
 from specverify.exact.torch_elements import Ids
 from specverify.exact.torch_functions import BINARY, UNARY
 from specverify.exact.torch_plan import Call

@@ -14,7 +14,7 @@ from specverify.exact.coarse import note_half
 from specverify.exact.conditions import Conditions
 from specverify.exact.deferred import Deferred
 from specverify.exact.leaves import Categorical
-from specverify.exact.scalar import Symbol
+from specverify.exact.scalar import Symbol, new_symbol
 from specverify.exact.symbols import POWER_E, exponential_symbols, uniform_symbols
 from specverify.exact.torch_coarse import HALVES, MOST_TIED, drawn, multinomial_law, name_of
 from specverify.exact.torch_elements import SMALL, Ids
@@ -78,7 +78,7 @@ def _uniform(call: Call) -> Any:
     low, high = (0.0, 1.0) if call["from"] is None else (float(call["from"]), float(call["to"]))
     _note_single(call, result.dtype)
     if variables.size <= SMALL:
-        symbols = (Symbol(state.run, variable, a=low, b=high - low) for variable in variables.ravel().tolist())
+        symbols = (new_symbol(state.run, variable, a=low, b=high - low) for variable in variables.ravel().tolist())
         return _put(call, result, _filed(call, symbols, shape))
     block = uniform_symbols(state.run, variables, shape)
     if (low, high) != (0.0, 1.0):
@@ -112,7 +112,7 @@ def _exponential(call: Call) -> Any:
     variables = _variables(call, result, reading, ("exponential", result.dtype))
     state, shape = call.state, tuple(result.shape)
     if variables.size <= SMALL:
-        symbols = (Symbol(state.run, variable, POWER_E, b=1.0 / rate) for variable in variables.ravel().tolist())
+        symbols = (new_symbol(state.run, variable, POWER_E, b=1.0 / rate) for variable in variables.ravel().tolist())
         return _put(call, result, _filed(call, symbols, shape))
     block = exponential_symbols(state.run, variables, shape, scale=1.0 / rate)
     return _put(call, result, state.elements.add_symbols(block))

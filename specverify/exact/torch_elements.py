@@ -14,13 +14,14 @@ from numpy import array
 from numpy.typing import NDArray
 
 from specverify.exact.coarse import Coarse
+from specverify.exact.columns import some
 from specverify.exact.conditions import Conditions
 from specverify.exact.deferred import Deferred
-from specverify.exact.leaves import Condition
+from specverify.exact.events import Condition
+from specverify.exact.in_order import condition_at
 from specverify.exact.run import Run
-from specverify.exact.scalar import Symbol, from_block
-from specverify.exact.selections import condition_at
-from specverify.exact.symbols import CONSTANT, Form, Symbols, some
+from specverify.exact.scalar import Symbol, from_block, new_symbol
+from specverify.exact.symbols import CONSTANT, Form, Symbols
 
 Ids = NDArray[np.int64]
 
@@ -92,7 +93,7 @@ class Elements:
             return array(
                 [
                     0 if variable < 0
-                    else self.add(Symbol(self.run, variable, kind, mirror=mirror, a=a, b=b, c=c, parent=parent))
+                    else self.add(new_symbol(self.run, variable, kind, mirror=mirror, a=a, b=b, c=c, parent=parent))
                     for variable, kind, mirror, a, b, c, parent in entries
                 ],
                 dtype=np.int64,
@@ -173,20 +174,21 @@ def block_of_items(run: Run, items: Sequence[Any], shape: tuple[int, ...]) -> Sy
     symbols = [item for item in items if type(item) is Symbol]
     form = None
     if symbols:
-        kind, mirror, c = symbols[0].kind, symbols[0].mirror, symbols[0].c
-        if all(symbol.kind == kind and symbol.mirror == mirror and symbol.c == c for symbol in symbols):
+        kind, mirror, c, _ = symbols[0].core
+        if all(symbol.core is symbols[0].core or symbol.core[:3] == (kind, mirror, c) for symbol in symbols):
             is_pure = all(symbol.a == 0.0 and symbol.b > 0.0 for symbol in symbols)
             form = Form(kind, mirror, c, is_pure, len(symbols) == len(items))
-    constant = Symbol(run, CONSTANT, b=0.0)
+    constant = new_symbol(run, CONSTANT, b=0.0)
     entries = [item if type(item) is Symbol else constant for item in items]
+    cores = [entry.core for entry in entries]
     return Symbols(
         run,
         array([entry.variable for entry in entries], dtype=np.int64).reshape(shape),
-        array([entry.kind for entry in entries], dtype=np.uint8).reshape(shape),
-        array([entry.mirror for entry in entries], dtype=np.bool_).reshape(shape),
+        array([core[0] for core in cores], dtype=np.uint8).reshape(shape),
+        array([core[1] for core in cores], dtype=np.bool_).reshape(shape),
         array([item.a if type(item) is Symbol else item for item in items], dtype=np.float64).reshape(shape),
         array([entry.b for entry in entries], dtype=np.float64).reshape(shape),
-        array([entry.c for entry in entries], dtype=np.float64).reshape(shape),
-        array([entry.parent for entry in entries], dtype=np.int64).reshape(shape),
+        array([core[2] for core in cores], dtype=np.float64).reshape(shape),
+        array([core[3] for core in cores], dtype=np.int64).reshape(shape),
         form=[form],
     )

@@ -11,7 +11,7 @@ import torch
 
 from specverify.exact import torch_draws, torch_ops_move, torch_ops_real, torch_ops_reduce
 from specverify.exact.deferred import Deferred, combined
-from specverify.exact.leaves import Condition
+from specverify.exact.events import Condition
 from specverify.exact.program import Salt
 from specverify.exact.run import Run
 from specverify.exact.streams import Stream

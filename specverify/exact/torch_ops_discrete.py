@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from specverify.exact.deferred import Deferred, Function, Get, conjunction, disjunction
+from specverify.exact.events import Condition
 from specverify.exact.lazy import selected
-from specverify.exact.leaves import Condition
 from specverify.exact.run import Run
 from specverify.exact.torch_elements import SMALL
 from specverify.exact.torch_ops_move import whole_number_of

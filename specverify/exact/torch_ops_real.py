@@ -10,9 +10,10 @@ import torch
 from numpy.typing import NDArray
 
 from specverify.exact import algebra, conditions, selections
+from specverify.exact.columns import some
 from specverify.exact.deferred import Deferred, resolved
 from specverify.exact.scalar import Symbol
-from specverify.exact.symbols import some, where
+from specverify.exact.symbols import where
 from specverify.exact.torch_elements import SMALL, Ids
 from specverify.exact.torch_functions import BINARY, UNARY
 from specverify.exact.torch_memory import to_numbers

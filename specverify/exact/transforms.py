@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,21 +10,8 @@ from numpy import asarray
 from numpy.typing import NDArray
 
 from specverify.exact.algebra import _QUIET, scale, through_rows, value_bounds
-from specverify.exact.symbols import (
-    CONSTANT,
-    LOG_E,
-    NEST_EXP,
-    NEST_LOG,
-    NEST_POWER,
-    POWER_E,
-    POWER_U,
-    Floats,
-    Form,
-    Symbols,
-    every,
-    filled,
-    some,
-)
+from specverify.exact.columns import Floats, alike, every, least_of, some
+from specverify.exact.symbols import CONSTANT, LOG_E, NEST_EXP, NEST_LOG, NEST_POWER, POWER_E, POWER_U, Form, Symbols
 
 
 @through_rows
@@ -31,12 +19,12 @@ def log(block: Symbols) -> Symbols:
     """Natural logarithm. Raises NotEnumerable where the symbol may be negative."""
     form = block.form[0]
     if form is not None and form.is_pure and form.is_full and form.kind <= POWER_E:
-        ones, log_b = filled(block.shape, 1.0), np.log(block.b)
+        ones, log_b = alike(block.shape, 1.0), np.log(block.b)
         if form.kind == POWER_U:
             new_b, new_form = -block.c, Form(POWER_E, form.mirror, 1.0, False)
         else:
             new_b, new_form = block.c, Form(LOG_E, form.mirror, 1.0, False)
-        kind = filled(block.shape, new_form.kind, np.uint8)
+        kind = alike(block.shape, new_form.kind, np.uint8)
         return Symbols(block.run, block.variable, kind, block.mirror, log_b, new_b, ones, block.parent, form=[new_form])
     block = _without_tiny_offsets(_mirrored(block))
     variable, kind, mirror, a, b, c, parent = block.columns
@@ -129,9 +117,10 @@ def ratio(number: Floats, block: Symbols) -> Symbols:
     if form is not None and form.is_pure and form.is_full and form.kind <= POWER_E and number.shape == block.shape:
         with np.errstate(**_QUIET):
             new_b = number / block.b
-        if every(np.isfinite(new_b)) and every(new_b >= 0.0):
+        least = least_of(new_b) if new_b.size else math.nan
+        if least >= 0.0:
             variable, kind, mirror, a, _, c, parent = block.columns
-            if every(new_b):
+            if least:
                 form = form._replace(c=-form.c)
             else:
                 variable = np.where(new_b == 0.0, CONSTANT, variable)

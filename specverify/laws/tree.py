@@ -159,4 +159,4 @@ def path_rows(
 ) -> NDArray[np.float64]:
     """The laws met along a path of any conditional: after 0, 1, ... of its tokens, [len(token_ids) + 1, vocab]."""
     tokens = tuple(int(token) for token in token_ids)
-    return np.stack([conditional(prefix + tokens[:count]) for count in range(len(tokens) + 1)])
+    return np.array([conditional(prefix + tokens[:count]) for count in range(len(tokens) + 1)])

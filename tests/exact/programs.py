@@ -13,27 +13,26 @@ def trees(vocab_size, *, seed=1, support=None, disagreement=0.4):
     return target, target.draft(seed + 1, support=support, disagreement=disagreement)
 
 
-def drafted(generator, draft, num_draft_tokens):
+def drafted(source, draft, num_draft_tokens):
     """Draft tokens and the rows they were drawn from."""
     tokens, rows = (), []
     for _ in range(num_draft_tokens):
         rows.append(draft(tokens))
-        tokens = (*tokens, int(generator.choice(len(rows[-1]), p=rows[-1])))
+        tokens = (*tokens, source.choose(rows[-1]))
     return tokens, np.array(rows)
 
 
 def numpy_program(verify, target, draft, num_draft_tokens):
     def program(source):
-        generator = source.numpy_generator()
-        tokens, rows = drafted(generator, draft, num_draft_tokens)
-        return verify(generator, np.array(tokens), rows, target.rows(tokens))
+        tokens, rows = drafted(source, draft, num_draft_tokens)
+        return verify(source.numpy_generator(), np.array(tokens), rows, target.rows(tokens))
 
     return program
 
 
 def python_program(verify, target, draft, num_draft_tokens):
     def program(source):
-        tokens, rows = drafted(source.numpy_generator(), draft, num_draft_tokens)
+        tokens, rows = drafted(source, draft, num_draft_tokens)
         return verify(source.python_random(), list(tokens), rows.tolist(), target.rows(tokens).tolist())
 
     return program

@@ -15,7 +15,7 @@ from specverify.exact.conditions import clamp, compare, thresholds
 from specverify.exact.errors import NotEnumerable, ReusedRandomness
 from specverify.exact.races import race
 from specverify.exact.run import Run
-from specverify.exact.scalar import Symbol, from_block
+from specverify.exact.scalar import Symbol, from_block, new_symbol
 from specverify.exact.symbols import (
     exponential_symbols,
     gumbel_symbols,
@@ -231,7 +231,7 @@ def test_a_race_for_the_last_arrival_is_refused():
 def test_sums_of_two_variables_are_refused():
     """A sum of two uniforms has a law outside the family; so has a comparison of two."""
     run = new_run()
-    first, second = Symbol(run, run.new_variables(1)), Symbol(run, run.new_variables(1))
+    first, second = new_symbol(run, run.new_variables(1)), new_symbol(run, run.new_variables(1))
 
     for act in (lambda: first + second, lambda: first * second, lambda: first / second, lambda: bool(first < second)):
         with pytest.raises(NotEnumerable):
@@ -241,7 +241,7 @@ def test_sums_of_two_variables_are_refused():
 def test_one_variable_may_meet_itself():
     """u - u is 0, and u < 2 u - 0.3 is a comparison of one variable with 0.3."""
     run = new_run()
-    u = Symbol(run, run.new_variables(1))
+    u = new_symbol(run, run.new_variables(1))
 
     assert u - u == 0.0
     assert (u < u * 2.0 - 0.3).threshold == pytest.approx(0.3)
@@ -254,7 +254,7 @@ def test_one_variable_may_meet_itself():
 def test_a_symbol_never_shows_a_number(look):
     """Whatever asks for a symbol's value gets an error or another symbol, never a float."""
     run = new_run()
-    symbol = Symbol(run, run.new_variables(1)) * 0.5
+    symbol = new_symbol(run, run.new_variables(1)) * 0.5
 
     try:
         value = look(symbol)
@@ -330,7 +330,7 @@ def test_one_variable_twice_in_a_race_is_reused_randomness(count):
 def test_writing_through_a_view_shows_in_the_block():
     """In-place writes reach every view, and clear the common form that speeds blocks up."""
     run = new_run()
-    block = start(run, "uniform", 4)
+    block = start(run, "uniform", 4).copy()
     view = block[1:3]
     view.assign(0, transforms.log(start(run, "uniform", 1))[0])
 

@@ -9,6 +9,8 @@ import pytest
 
 from specverify.exact.choices import ChoiceStack, EnumerationBudget
 from specverify.exact.errors import NotEnumerable
+from specverify.exact.law import enumerate_law
+from specverify.exact.run import Run
 
 
 def explore(program, **budget):
@@ -116,3 +118,57 @@ def test_weights_that_are_no_law_are_refused(weights):
     """Weights must be non-negative and sum to 1."""
     with pytest.raises(NotEnumerable, match="they must be a law"):
         explore(lambda stack: stack.choose(weights, "draw"))
+
+
+def compared_again(program):
+    """enumerate_law of a program that is told how often it was called."""
+    calls = []
+
+    def counted(source):
+        calls.append(0)
+        return program(len(calls), *source.numpy_generator().random(2))
+
+    return enumerate_law(counted, cross_check_calls=0)
+
+
+def test_another_variable_in_a_known_comparison_is_found():
+    """Equal weights do not make it the same comparison: what is known of the variables then differs."""
+    with pytest.raises(NotEnumerable, match=r"weights of a choice moved by 0\.25"):
+        compared_again(lambda call, u, v: (bool((u if call % 2 else v) < 0.5), bool(u < 0.25)))
+
+
+def test_a_comparison_that_is_not_looked_at_again_is_found():
+    """A comparison is a choice where somebody looks, in replays too."""
+    with pytest.raises(NotEnumerable, match="made 0 choices where the run before made 1"):
+        compared_again(lambda call, u, v: bool(u < 0.5) if call != 4 else (u < 0.5) is None)
+
+
+def test_a_threshold_that_moves_is_found():
+    """A known comparison is taken again at its own threshold only."""
+    with pytest.raises(NotEnumerable, match="weights of a choice moved by 1e-06"):
+        compared_again(lambda call, u, v: bool(u < 0.5 + 1e-6 * call))
+
+
+def test_a_choice_of_equal_weights_is_no_comparison_again():
+    """Whoever passes a comparison by its weights alone makes the stack forget what was compared."""
+    stack = ChoiceStack()
+    run = Run(stack)
+    variable = run.new_variables(1)
+    stack.begin_run()
+    assert run.decide(variable, 0.25)
+    assert stack.here.is_compared
+    stack.replay()
+
+    assert run.stack.choose((0.25, 0.75), "comparison") == 0
+    assert not stack.here.is_compared
+
+
+def test_intervals_narrow_alike_in_replays():
+    """A variable that is compared many times has the same intervals on every path, known comparisons or new."""
+    law = enumerate_law(
+        lambda source: [bool(u < cut) for u in source.numpy_generator().random(2).tolist() for cut in (0.5, 0.2, 0.7)],
+        cross_check_calls=0,
+    )
+
+    one = {(False, False, False): 0.3, (False, False, True): 0.2, (True, False, True): 0.3, (True, True, True): 0.2}
+    assert pytest.approx({x + y: one[x] * one[y] for x in one for y in one}) == law.probabilities

@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 
+from specverify.core.errors import UsageError
 from specverify.exact.choices import EnumerationBudget
 from specverify.exact.cross_check import cross_check, log_evidence
 from specverify.exact.errors import NotEnumerable, ReusedRandomness, UnsoundEnumeration
@@ -335,3 +336,36 @@ def test_a_larger_clip_mass_drops_a_wider_guard():
 
     assert pytest.approx(3e-10) == law.clipped_mass
     assert pytest.approx({0: 0.2, 1: 0.3, 2: 0.5}) == law.probabilities
+
+
+def test_what_the_source_chooses_is_part_of_the_law():
+    """A test's own draws fork the enumeration as the program's do, and ordinary calls draw them too."""
+
+    def program(source):
+        first = source.choose((0.25, 0.75))
+        return first, int(source.numpy_generator().random() < 0.5), source.choose(np.array([0.0, 1.0 + 1e-8]))
+
+    law = enumerate_law(program)
+
+    assert pytest.approx({(0, 0, 1): 0.125, (0, 1, 1): 0.125, (1, 0, 1): 0.375, (1, 1, 1): 0.375}) == law.probabilities
+    assert law.num_random_calls == 1
+
+
+def test_what_the_source_chooses_is_no_random_call_of_the_program():
+    """A program whose own randomness was not seen is not called exact because its test drew something for it."""
+    with pytest.raises(NotEnumerable, match="no random call was seen"):
+        enumerate_law(lambda source: source.choose((0.5, 0.5)))
+
+
+def test_a_deterministic_program_may_be_given_what_the_source_chose():
+    """Ordinary calls that must repeat are given the same choices."""
+    law = enumerate_law(lambda source: source.choose((0.25, 0.75)), allow_deterministic=True)
+
+    assert pytest.approx({0: 0.25, 1: 0.75}) == law.probabilities
+
+
+@pytest.mark.parametrize("law", [(0.5, 0.4), (1.5, -0.5), (), (float("nan"), 1.0)])
+def test_the_source_chooses_from_laws_only(law):
+    """Weights that are no law are a mistake of whoever wrote the test."""
+    with pytest.raises(UsageError, match="needs a law"):
+        enumerate_law(lambda source: (source.choose(law), source.numpy_generator().random() < 0.5))

@@ -50,6 +50,43 @@ def through_a_view(generator):
     return int(uniforms[0] < 0.3)
 
 
+def through_a_view_of_a_result(generator):
+    uniforms = generator.random(3)
+    doubled = uniforms * 2.0
+    view = doubled[:2]
+    view[0] = 5.0
+    return int(uniforms[0] < 0.3 and doubled[0] > 4.0)
+
+
+def through_a_view_of_an_operand(generator):
+    uniforms = generator.random(3)
+    doubled = uniforms * 2.0
+    view = uniforms.reshape(3, 1)
+    view[0] = 5.0
+    return int(doubled[0] < 0.6 and uniforms[0] > 4.0)
+
+
+def computed_from_a_view(generator):
+    uniforms = generator.random(3)
+    doubled = uniforms[:2] * 2.0
+    uniforms[0] = 5.0
+    return int(doubled[0] < 0.6)
+
+
+def in_place_with_a_view(generator):
+    uniforms = generator.random(3)
+    view = uniforms[:1]
+    uniforms *= 2.0
+    return int(view[0] < 0.6)
+
+
+def unchanged_result(generator):
+    uniforms = generator.random(3)
+    same = +uniforms
+    uniforms[0] = 5.0
+    return int(same[0] < 0.3)
+
+
 @pytest.mark.parametrize(
     ("program", "share"),
     [
@@ -59,6 +96,11 @@ def through_a_view(generator):
         (scalar_before, 0.3),
         (raced_before, 0.3),
         (through_a_view, 0.0),
+        (through_a_view_of_a_result, 0.3),
+        (through_a_view_of_an_operand, 0.3),
+        (computed_from_a_view, 0.3),
+        (in_place_with_a_view, 0.3),
+        (unchanged_result, 0.3),
     ],
 )
 def test_what_was_computed_stays(program, share):

@@ -18,7 +18,7 @@ def batched(verify, target, draft, num_draft_tokens, *, num_rows, row):
     others = [tuple((index + place) % size for place in range(num_draft_tokens)) for index in range(num_rows)]
 
     def program(source):
-        tokens, _ = drafted(source.numpy_generator(), draft, num_draft_tokens)
+        tokens, _ = drafted(source, draft, num_draft_tokens)
         paths = [*others[:row], tokens, *others[row + 1 :]]
         draft_rows = torch.stack([torch.from_numpy(draft.rows(path[:-1])) for path in paths])
         target_rows = torch.stack([torch.from_numpy(target.rows(path)) for path in paths])

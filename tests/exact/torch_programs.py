@@ -16,7 +16,7 @@ def torch_program(verify, target, draft, num_draft_tokens, *, dtype=torch.float6
     """verify(draft [k], draft_probs [k, V], target_probs [k + 1, V], generator) on every draft path."""
 
     def program(source):
-        tokens, rows = drafted(source.numpy_generator(), draft, num_draft_tokens)
+        tokens, rows = drafted(source, draft, num_draft_tokens)
         generator = source.torch_generator() if gives_generator else None
         return verify(
             torch.tensor(tokens),
