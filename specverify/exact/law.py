@@ -17,16 +17,18 @@ from typing import Any
 
 from specverify.exact.choices import ChoiceStack, EnumerationBudget, Progress
 from specverify.exact.cross_check import CrossCheck, cross_check, native_outputs
-from specverify.exact.errors import NotEnumerable, UnsoundEnumeration
+from specverify.exact.errors import NotEnumerable, UnsoundEnumeration, source_line_of
 from specverify.exact.hidden import HiddenGenerators
 from specverify.exact.int_calls import IntCalls
 from specverify.exact.program import FrontEnd, Program, default_front_ends
-from specverify.exact.search import Search
+from specverify.exact.search import ProgramRaised, Search
 
 # Probabilities of all paths sum to 1 to within this, or something was lost.
 SUM_TOLERANCE = 1e-9
 # Ordinary calls that a program without any random call must repeat identically to be called deterministic.
 _DETERMINISM_CALLS = 32
+# Ordinary calls that tell a crash of the program from one that only symbols cause, or functions that were replaced.
+_CRASH_CALLS = 64
 
 
 @dataclass(frozen=True)
@@ -76,10 +78,21 @@ def enumerate_law(
     fronts = list(front_ends) if front_ends is not None else default_front_ends()
 
     def attempt() -> ExactLaw:
-        return _enumerate_once(
-            program, fronts, budget, 0 if halves_are_fine else cross_check_calls, cross_check_seconds, seed,
-            allow_deterministic, reset, progress, halves_are_fine,
-        )  # fmt: skip
+        try:
+            return _enumerate_once(
+                program, fronts, budget, 0 if halves_are_fine else cross_check_calls, cross_check_seconds, seed,
+                allow_deterministic, reset, progress, halves_are_fine,
+            )  # fmt: skip
+        except ProgramRaised as raised:
+            error = raised.__cause__
+            assert isinstance(error, Exception)
+            if _raises_by_itself(program, fronts, type(error), reset):
+                raise error from None
+            raise NotEnumerable(
+                f"the program raised {type(error).__name__} on a path of probability {raised.probability:.3g}, and not "
+                f"in {_CRASH_CALLS} ordinary calls: {error}",
+                source_line=source_line_of(error),
+            ) from error
 
     try:
         return attempt()
@@ -87,6 +100,20 @@ def enumerate_law(
         if not _take_plain_ints(fronts, error):
             raise
         return attempt()
+
+
+def _raises_by_itself(
+    program: Program, fronts: Sequence[FrontEnd], error_type: type[Exception], reset: Callable[[], None] | None
+) -> bool:
+    """Whether the program raises such an error in ordinary calls, nothing replaced."""
+    for seed in range(_CRASH_CALLS):
+        try:
+            native_outputs(program, fronts, num_calls=1, max_seconds=1.0, seed=seed, reset=reset)
+        except error_type:
+            return True
+        except Exception:
+            return False
+    return False
 
 
 def _take_plain_ints(front_ends: Sequence[FrontEnd], error: NotEnumerable) -> bool:

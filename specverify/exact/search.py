@@ -8,17 +8,22 @@ from collections.abc import Callable
 from typing import Any
 
 from specverify.exact.choices import ChoiceStack, Progress
-from specverify.exact.cross_check import native_outputs
-from specverify.exact.errors import NotEnumerable, source_line_of
+from specverify.exact.errors import NotEnumerable
 from specverify.exact.hidden import HiddenGenerators
 from specverify.exact.int_calls import IntCalls
 from specverify.exact.output import Cells, UnreadableOutput, expanded, normalised
 from specverify.exact.program import FrontEnd, Program, SymbolicSource
 from specverify.exact.run import Run
 
-# Ordinary calls that tell a crash of the program from one that only symbols cause.
-_CRASH_CALLS = 64
 _PROGRESS_SECONDS = 0.2
+
+
+class ProgramRaised(Exception):
+    """The program raised the error that is the cause of this one, on a path that was so likely."""
+
+    def __init__(self, probability: float) -> None:
+        super().__init__(probability)
+        self.probability = probability
 
 
 class Search:
@@ -128,35 +133,11 @@ class Search:
             run.finish()
         if run.failure is not None:
             raise run.failure from raised
-        if raised is not None:
-            self._explain(run, raised)
+        if isinstance(raised, NotEnumerable | UnreadableOutput):
             raise raised
+        if raised is not None:
+            raise ProgramRaised(self.stack.probability) from raised
         return run, cells
-
-    def _explain(self, run: Run, error: Exception) -> None:
-        """Raises NotEnumerable where the error is about symbols; returns where it is the program's own."""
-        if isinstance(error, NotEnumerable | UnreadableOutput) or run.num_random_calls == 0:
-            return
-        if _raises_natively(self.program, self.front_ends, type(error), self.reset):
-            return
-        raise NotEnumerable(
-            f"the program raised {type(error).__name__} on a path of probability {self.stack.probability:.3g}, and not "
-            f"in {_CRASH_CALLS} ordinary calls: {error}",
-            source_line=source_line_of(error),
-        ) from error
-
-
-def _raises_natively(
-    program: Program, front_ends: list[FrontEnd], error_type: type[Exception], reset: Callable[[], None] | None
-) -> bool:
-    for seed in range(_CRASH_CALLS):
-        try:
-            native_outputs(program, front_ends, num_calls=1, max_seconds=1.0, seed=seed, reset=reset)
-        except error_type:
-            return True
-        except Exception:
-            return False
-    return False
 
 
 def _alike(first: Cells, second: Cells, tolerance: float) -> bool:

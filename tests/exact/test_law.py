@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import numpy as np
@@ -192,6 +193,19 @@ def test_a_crash_that_only_symbols_cause_is_not_the_programs():
         return int(value < 0.5)
 
     with pytest.raises(NotEnumerable, match="raised AssertionError on a path of probability 1"):
+        enumerate_law(program)
+
+
+def test_a_compiler_that_meets_replaced_functions_is_no_crash_of_the_program():
+    """numba knows math.exp by identity; before any random call, and again and again while things are replaced."""
+    exp = math.exp
+
+    def program(source):
+        if math.exp is not exp:
+            raise NotImplementedError("no definition for lowering this function")
+        return int(source.numpy_generator().random() < 0.5)
+
+    with pytest.raises(NotEnumerable, match="raised NotImplementedError on a path of probability 1"):
         enumerate_law(program)
 
 
