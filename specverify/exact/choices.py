@@ -183,6 +183,8 @@ class ChoiceStack:
                 operation,
                 source_line(),
             )
+        if isinstance(known, np.ndarray) and isinstance(weights, np.ndarray) and known.tobytes() == weights.tobytes():
+            return  # the common case, in a fifth of the time
         if isinstance(known, np.ndarray):
             moved = float(np.abs(known - weights).max())
         else:

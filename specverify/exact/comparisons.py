@@ -19,6 +19,7 @@ class Comparison(Condition):
     """A condition whose slots are set by whoever makes it, which takes half of the time."""
 
     __slots__ = ()
+    operation = "comparison"
     __init__ = object.__init__
 
 
@@ -36,7 +37,6 @@ def comparison(operation: str) -> Callable[[Any, Any], Any]:
         condition.variable = symbol.variable
         condition.threshold = (other - symbol.a) / b
         condition.below = (b > 0.0) is is_less
-        condition.operation = "comparison"
         condition._value = UNDECIDED
         return condition if run.defers_items else condition.resolve()
 

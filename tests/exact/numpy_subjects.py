@@ -125,6 +125,24 @@ def python_choices(rng, draft, draft_probs, target_probs):
     return [*draft, rng.choices(range(len(target_probs[-1])), weights=target_probs[-1])[0]]
 
 
+def python_running_sum(rng, draft, draft_probs, target_probs):
+    position = 0
+    while position < len(draft):
+        token = draft[position]
+        if rng.random() >= target_probs[position][token] / draft_probs[position][token]:
+            break
+        position += 1
+    row = target_probs[position]
+    if position < len(draft):
+        row = [max(wanted - drafted, 0.0) for wanted, drafted in zip(row, draft_probs[position], strict=True)]
+    point, reached = rng.random() * sum(row), 0.0
+    for token, weight in enumerate(row):
+        reached += weight
+        if point < reached:
+            return [*draft[:position], token]
+    return [*draft[:position], max(token for token, weight in enumerate(row) if weight > 0.0)]
+
+
 def python_loop(rng, draft, draft_probs, target_probs):
     tokens = list(draft)
     for position, token in enumerate(draft):
@@ -143,4 +161,4 @@ def python_loop(rng, draft, draft_probs, target_probs):
     return [*tokens, max(token for token, weight in enumerate(row) if weight > 0.0)]
 
 
-PYTHON_STYLES = (python_choices, python_loop)
+PYTHON_STYLES = (python_choices, python_running_sum, python_loop)

@@ -31,9 +31,19 @@ def numpy_program(verify, target, draft, num_draft_tokens):
 
 
 def python_program(verify, target, draft, num_draft_tokens):
+    known = {}
+
+    def rows_of(tokens):
+        if tokens not in known:
+            rows = [draft(tokens[:count]).tolist() for count in range(num_draft_tokens)]
+            known[tokens] = rows, target.rows(tokens).tolist()
+        return known[tokens]
+
     def program(source):
-        tokens, rows = drafted(source, draft, num_draft_tokens)
-        return verify(source.python_random(), list(tokens), rows.tolist(), target.rows(tokens).tolist())
+        tokens = ()
+        for _ in range(num_draft_tokens):
+            tokens = (*tokens, source.choose(draft(tokens)))
+        return verify(source.python_random(), list(tokens), *rows_of(tokens))
 
     return program
 
