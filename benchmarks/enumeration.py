@@ -128,7 +128,7 @@ def table(
                 law, seconds, distance = measured(program_of(name, target, draft, num_draft_tokens), target)
             bar = bars[index] if index < len(bars) else None
             beside = f" ({bar[0]} / {bar[1]:g})" if bar else ""
-            digits = 2 if seconds >= 0.095 else 3
+            digits = 2 if seconds >= 0.095 else 3 if seconds >= 0.0195 else 4
             cells.append(f"{law.num_runs} / {seconds:.{digits}f} / {distance:.0e}{beside}")
             print(f"{label:28s} {column:28s} {cells[-1]}", flush=True)
         lines.append(f"| {label} | " + " | ".join(cells) + " |")
