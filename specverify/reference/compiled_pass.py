@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.floating[Any]]
 # With more tokens torch's products are as fast or faster: see benchmarks/engine.md.
-MOST_TOKENS = 8
+MOST_TOKENS, MOST_TOKENS_IF_LARGE = 32, 8
 # A matrix of so many entries is read from memory: the kernels do so with one thread, torch with all that it has.
 LARGE_WEIGHT = 1 << 18
 
@@ -51,6 +51,7 @@ class CompiledPass:
         self._nothing: Array = np.zeros(0, self.final_norm.dtype)
         self._no_mask = self._nothing.reshape(0, 0, 0)
         self._is_large = any(array.size >= LARGE_WEIGHT for layer in self.layers for array in layer)
+        self.most_tokens = MOST_TOKENS_IF_LARGE if self._is_large else MOST_TOKENS
 
     @staticmethod
     def of(model: Model) -> CompiledPass | None:
@@ -79,11 +80,11 @@ class CompiledPass:
 
     def suits(self, rows: int, new: int, cache: KVCache) -> bool:
         """Whether the pass is for blocks of that many rows and tokens, on such a cache."""
-        return rows * new <= MOST_TOKENS and self.suits_attention(new, cache)
+        return rows * new <= self.most_tokens and self.suits_attention(new, cache)
 
     def suits_attention(self, new: int, cache: KVCache) -> bool:
         """Whether the attention of such blocks is for the kernels, whatever the number of rows."""
-        return new <= MOST_TOKENS and cache.is_plain and not (self._is_large and torch.get_num_threads() > 1)
+        return new <= self.most_tokens and cache.is_plain and not (self._is_large and torch.get_num_threads() > 1)
 
     def forward(
         self,
@@ -142,10 +143,10 @@ class CompiledPass:
 
     def logits(self, hidden: Tensor) -> Tensor | None:
         """As `Model.logits`, for hidden states [..., hidden]; None where torch is to compute them."""
-        states = hidden.numel() // hidden.shape[-1]
-        if self.head is None or hidden.requires_grad or states > MOST_TOKENS:
+        if self.head is None or hidden.requires_grad:
             return None
-        if self.head.size >= LARGE_WEIGHT and torch.get_num_threads() > 1:
+        states, is_large = hidden.numel() // hidden.shape[-1], self.head.size >= LARGE_WEIGHT
+        if states > (MOST_TOKENS_IF_LARGE if is_large else MOST_TOKENS) or (is_large and torch.get_num_threads() > 1):
             return None
         scores: Array = np.empty((states, len(self.head)), self.head.dtype)
         inputs = np.ascontiguousarray(hidden.numpy().reshape(states, -1))
