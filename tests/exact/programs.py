@@ -23,9 +23,17 @@ def drafted(source, draft, num_draft_tokens):
 
 
 def numpy_program(verify, target, draft, num_draft_tokens):
+    known = {}
+
     def program(source):
-        tokens, rows = drafted(source, draft, num_draft_tokens)
-        return verify(source.numpy_generator(), np.array(tokens), rows, target.rows(tokens))
+        tokens = ()
+        for _ in range(num_draft_tokens):
+            tokens = (*tokens, source.choose(draft(tokens)))
+        if tokens not in known:
+            rows = [draft(tokens[:count]) for count in range(num_draft_tokens)]
+            known[tokens] = np.array(rows), target.rows(tokens)
+        draft_probs, target_probs = known[tokens]
+        return verify(source.numpy_generator(), np.array(tokens), draft_probs.copy(), target_probs.copy())
 
     return program
 
