@@ -35,19 +35,19 @@ def _flat_columns(conditions: Conditions) -> tuple[list[int], list[float], list[
     return variable.ravel().tolist(), threshold.ravel().tolist(), below.ravel().tolist()
 
 
-class UpToFirst(Function):
-    """Whether an entry is true (looked_for is True), or whether none is false: decided in order, up to the first that
-    is looked for. The parts of the function are made only where it becomes a part of another.
+class InOrder(Function):
+    """A function of conditions that decides them one by one, until it knows its value.
+
+    The parts of the function are made only where it becomes a part of another; a number of accepted tokens does not.
     """
 
-    __slots__ = ("_parts", "conditions", "looked_for")
+    __slots__ = ("_parts", "conditions")
 
-    def __init__(self, conditions: Conditions, looked_for: bool) -> None:
+    def __init__(self, conditions: Conditions) -> None:
         self.run = conditions.run
         self._value = UNDECIDED
         self._parts: list[bool | Condition] | None = None
         self.conditions = conditions
-        self.looked_for = looked_for
 
     @property
     def parts(self) -> list[bool | Condition]:  # type: ignore[override]
@@ -56,16 +56,31 @@ class UpToFirst(Function):
         return self._parts
 
     def only_leaf(self) -> Leaf | None:
-        # The parts are leaves of their own, each.
+        # The parts are leaves of their own, each: several of them need not be made to know that they are no single one.
         return super().only_leaf() if self._parts is not None or self.conditions.size < 2 else None
+
+    def _decide(self) -> Any:
+        # Parts that somebody has may be decided already.
+        return super()._decide() if self._parts is not None else self._decided_in_order()
+
+    def _decided_in_order(self) -> Any:
+        raise NotImplementedError  # for subclasses, as those of Deferred
+
+
+class UpToFirst(InOrder):
+    """Whether an entry is true (looked_for is True), or whether none is false: decided up to the first that is."""
+
+    __slots__ = ("looked_for",)
+
+    def __init__(self, conditions: Conditions, looked_for: bool) -> None:
+        super().__init__(conditions)
+        self.looked_for = looked_for
 
     def function(self, get: Get) -> bool:
         found = any(bool(get(index)) is self.looked_for for index in range(len(self.parts)))
         return found is self.looked_for
 
-    def _decide(self) -> bool:
-        if self._parts is not None:
-            return bool(super()._decide())
+    def _decided_in_order(self) -> bool:
         decide, looked_for = self.run.decide, self.looked_for
         for variable, threshold, below in zip(*_flat_columns(self.conditions), strict=True):
             if (below if variable < 0 else decide(variable, threshold) == below) is looked_for:
@@ -73,40 +88,23 @@ class UpToFirst(Function):
         return not looked_for
 
 
-class FirstTrue(Function):
-    """The position of the first event of several that happens, or fallback: decided in order, up to that one.
+class FirstTrue(InOrder):
+    """The position of the first event of several that happens, or fallback. positions: those of the conditions."""
 
-    The parts of the function are made only where it becomes a part of another; a number of accepted tokens does not.
-    """
-
-    __slots__ = ("_parts", "conditions", "fallback", "positions")
+    __slots__ = ("fallback", "positions")
 
     def __init__(self, conditions: Conditions, positions: list[int], fallback: int) -> None:
-        self.run = conditions.run
-        self._value = UNDECIDED
-        self._parts: list[bool | Condition] | None = None
-        self.conditions = conditions
+        super().__init__(conditions)
         self.positions = positions
         self.fallback = fallback
-
-    @property
-    def parts(self) -> list[bool | Condition]:  # type: ignore[override]
-        if self._parts is None:
-            self._parts = entries(self.conditions)
-        return self._parts
-
-    def only_leaf(self) -> Leaf | None:
-        return super().only_leaf() if self._parts is not None or len(self.positions) < 2 else None
 
     def function(self, get: Get) -> int:
         return next((position for index, position in enumerate(self.positions) if get(index)), self.fallback)
 
-    def _decide(self) -> int:
-        if self._parts is not None:
-            return int(super()._decide())
+    def _decided_in_order(self) -> int:
         decide = self.run.decide
         events = zip(*_flat_columns(self.conditions), self.positions, strict=True)
         for variable, threshold, below, position in events:
             if decide(variable, threshold) == below:
-                return int(position)
+                return position
         return self.fallback

@@ -130,7 +130,6 @@ class CompiledPass:
         keys, values = cache.arrays(index)
         heads = stacked.numpy()
         mixed = np.empty((rows, new, self.num_heads, self.head_dim), heads.dtype)
-
         self.kernels.attend(heads, cos, sin, places, seen, keys, values, num_slots, mixed)
         return torch.from_numpy(mixed).view(rows * new, -1)
 
